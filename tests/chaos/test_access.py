@@ -1,4 +1,4 @@
-"""Access lists beside faults: who may not, harms nothing and says so; who may, loses nothing."""
+"""Access lists under faults: a refused process harms nothing and says so; others lose nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MINUTES = float(os.environ.get("ZKPLAN_ACCESS_MINUTES", "0"))
 SOME = 3
 #: `digest` and `embedded` let everybody connect, and the access lists alone refuse.
 ACCESS_SETUPS = ("embedded", "embedded-closed", "digest", "tls", "sasl", "ensemble")
-#: Who may change the lists of all, and whom alone they let in meanwhile.
+#: The login that may change all access lists, and the only one admitted while they are closed.
 OPERATOR = "operator:other"
 
 
@@ -69,7 +69,7 @@ def no_socket_is_left() -> Iterator[None]:
 @pytest.mark.timeout(180 + 90 * MINUTES)
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.usefixtures("no_socket_is_left")
-def test_who_lacks_the_password_harms_nothing_and_says_so(
+def test_a_process_without_the_password_harms_nothing_and_reports_it(
     tmp_path: Path, secured_server: Secured
 ) -> None:
     runs, server = recorded(tmp_path / "runs"), secured_server
@@ -77,7 +77,7 @@ def test_who_lacks_the_password_harms_nothing_and_says_so(
     with ExitStack() as stack:
         client = stack.enter_context(zkplan.connect(profile="team"))
         client.prepare()
-        # Beside the root where plans run: what is put there by hand would be met by its workers.
+        # In a root of its own: workers of the other root would find the znodes put there by hand.
         kinds = stack.enter_context(
             zkplan.connect(profile="team", root=f"{secured_servers.ROOT}-kinds")
         )
@@ -200,7 +200,7 @@ def operated(tmp_path: Path, server: ServerProcess) -> Iterator[Operated]:
 
 
 @pytest.mark.timeout(240)
-def test_a_plan_that_shuts_its_workers_out_for_a_while_loses_nothing(
+def test_a_plan_that_locks_out_its_workers_for_a_while_loses_nothing(
     tmp_path: Path, operated: Operated
 ) -> None:
     """They go on with another plan meanwhile, and nobody has to start them anew."""
@@ -226,7 +226,7 @@ def test_a_plan_that_shuts_its_workers_out_for_a_while_loses_nothing(
 
 
 @pytest.mark.timeout(240)
-def test_a_root_that_shuts_its_workers_out_ends_them_and_loses_nothing(
+def test_a_root_that_locks_out_its_workers_ends_them_and_loses_nothing(
     tmp_path: Path, operated: Operated
 ) -> None:
     """They say why; what supervises them starts them anew."""

@@ -1,4 +1,4 @@
-"""The data of a server go back in time: nobody goes on with what is true no more, nothing hangs."""
+"""A server is restored from an old snapshot: nothing hangs, and no process trusts stale data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .recorded import Recorded
 ROOT = "/restored"
 SESSION_S = 2.0
 WORKERS = 2
-#: Of a plan with some seconds of work: it stands half done when it is kept.
+#: The seed of a plan with some seconds of work, which is half done when the snapshot is kept.
 SLOW_SEED = 44
 #: A task's place in the two histories is not the same, so these have no meaning here.
 OF_ONE_HISTORY = (
@@ -92,7 +92,7 @@ class Setup:
 
 
 @pytest.mark.timeout(180)
-def test_all_start_anew_and_the_plans_go_on_from_the_snapshot(
+def test_after_a_rollback_all_reconnect_and_plans_go_on_from_the_snapshot(
     server: ServerProcess, tmp_path: Path
 ) -> None:
     with ThreadPoolExecutor(1) as pool, ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What the checks of queues, limits, keys and schedules find, and that runs draw what they need."""
+"""The checks of queues, limits, keys and schedules find violations, and seeds draw each case."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .validate.limits import left, too_many
 from .validate.run_checks import due_twice, passed_without_a_value
 
 
-def test_one_permit_more_than_the_limit_has_is_found() -> None:
+def test_one_permit_over_the_limit_is_found() -> None:
     with EmbeddedServer() as server, zkplan.connect(server.hosts) as client:
         controls.prepare(client, "/nowhere")
         for number in range(controls.LIMIT_SIZE + 1):
@@ -34,7 +34,7 @@ def test_two_plans_for_one_due_time_are_found(tmp_path: Path) -> None:
     assert "for 1" in next(due_twice(history))
 
 
-def test_a_value_that_no_gate_has_held_is_found(tmp_path: Path) -> None:
+def test_a_task_that_got_a_value_its_gate_never_had_is_found(tmp_path: Path) -> None:
     history = RunHistory(tmp_path)
     for event in ("gate opens", "passed"):
         history.take({"event": event, "at": 1.0, "value": "a"}, tmp_path / "x-1")
@@ -43,7 +43,7 @@ def test_a_value_that_no_gate_has_held_is_found(tmp_path: Path) -> None:
     assert "got 'b' of a gate" in next(passed_without_a_value(history))
 
 
-def test_seeds_draw_both_queues_limited_tasks_keys_and_weights() -> None:
+def test_seeds_draw_both_queues_limits_keys_and_weights() -> None:
     made = [controls.controlled(Workload.make(seed)) for seed in range(40)]
     items = [item for workload in made for item in workload.items.values()]
     assert {item.queue for item in items} == {controls.DEFAULT, controls.SIDE}
@@ -51,5 +51,5 @@ def test_seeds_draw_both_queues_limited_tasks_keys_and_weights() -> None:
     options = [controls.options_of(workload) for workload in made]
     assert len({each["weight"] for each in options}) == 3
     assert {each["key"] for each in options} > {None}
-    # What is to come of a plan does not change.
+    # The expected results of a plan do not change.
     assert [each.digests for each in made] == [Workload.make(seed).digests for seed in range(40)]

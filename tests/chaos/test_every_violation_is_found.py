@@ -67,7 +67,7 @@ def test_every_check_has_a_violation_in_the_table() -> None:
     assert named - found == set()
 
 
-def test_a_plan_with_a_claim_or_a_delivery_that_is_owed_is_not_at_rest() -> None:
+def test_a_plan_with_a_claim_or_an_unfinished_delivery_is_not_quiet() -> None:
     assert is_quiet(resting())
     owed = replace(resting(), versions={"2": (1, 1)})
     owed.places["2"] = ["pending"]

@@ -1,4 +1,4 @@
-"""A fault excuses those that it may have touched, and nobody else."""
+"""A fault excuses only the processes and plans that it may have touched."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def take_poke(cluster: Cluster, what: str, process: Process) -> None:
         ("author answers held", 1, []),
         ("worker pauses at point claim.made", 1, []),
         ("worker dies at point claim.made", 1, [-signal.SIGKILL]),
-        # With the one that gets the trigger.
+        # The victims include the process that gets the trigger.
         ("worker dies at point clear.listed", 4, [-signal.SIGKILL]),
         # Until a task has taken the poke.
         ("task exits", 0, [EXIT_CODE]),
@@ -68,7 +68,7 @@ def take_poke(cluster: Cluster, what: str, process: Process) -> None:
         ("all links slow", 5, []),
     ],
 )
-def test_a_fault_excuses_the_processes_and_the_exit_codes_that_it_makes(
+def test_a_fault_excuses_only_its_processes_and_its_exit_codes(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, name: str, count: int, codes: list[int]
 ) -> None:
     fault = CATALOGUE[name].fault()
@@ -84,7 +84,7 @@ def test_a_fault_excuses_the_processes_and_the_exit_codes_that_it_makes(
         assert victim.name not in excused(cluster), "its next life is not armed"
 
 
-def test_a_poke_excuses_the_process_that_took_it_and_no_earlier_taker(cluster: Cluster) -> None:
+def test_a_poke_excuses_only_the_process_that_took_it_last(cluster: Cluster) -> None:
     take_poke(cluster, "exit", cluster.processes[0])
     inject(cluster, CATALOGUE["task exits"].fault())
     take_poke(cluster, "exit", cluster.processes[2])
@@ -123,7 +123,7 @@ def test_a_kill_and_its_fault_are_one_loss(history: RunHistory) -> None:
     assert history.losses(18.0, 22.0) == 1
 
 
-def test_who_died_at_a_point_and_is_found_late_is_one_loss(history: RunHistory) -> None:
+def test_a_process_that_died_at_a_point_and_is_found_late_is_one_loss(history: RunHistory) -> None:
     kill(history, 77, at=12.0)
     history.windows.append(Window("at a point", 9.0, Target(pids=[77], codes=[-9]), 11.0))
     assert history.losses(10.0, 13.0) == 1
@@ -131,7 +131,7 @@ def test_who_died_at_a_point_and_is_found_late_is_one_loss(history: RunHistory) 
     assert history.losses(10.0, 13.0) == 2
 
 
-def test_what_several_faults_excuse_counts_once(history: RunHistory) -> None:
+def test_time_that_several_faults_excuse_counts_once(history: RunHistory) -> None:
     assert history.excused_s(0.0, 100.0, 4.5) == 0.0
     for name, begin, end in (("one", 10.0, 20.0), ("two", 12.0, 15.0), ("last", 99.0, 101.0)):
         history.windows.append(Window(name, begin, end=end))

@@ -1,4 +1,4 @@
-"""A fault counts only if it took effect, by its own doing; no two of a round undo each other."""
+"""A fault counts only if it took effect itself, and no fault undoes another of the same round."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_test_of_every_fault_fails_without_an_effect(
         test_every_fault.test_a_fault_breaks_no_promise(run_in(tmp_path), "one")
 
 
-def test_every_fault_has_a_description_and_looks_for_its_effect() -> None:
+def test_every_fault_has_a_description_and_a_check_of_its_effect() -> None:
     faults = {name: entry.fault() for name, entry in CATALOGUE.items()}
     assert [name for name, entry in CATALOGUE.items() if not entry.does] == []
     assert [
@@ -180,7 +180,7 @@ _ALL_SERVE = [_LEADS, _FOLLOWS, _FOLLOWS]
         (partitions.two_lead, [[_LEADS, _LEADS, _FOLLOWS]], True),
     ],
 )
-def test_a_single_look_without_an_answer_shows_no_partition(
+def test_a_single_unanswered_probe_does_not_prove_a_partition(
     monkeypatch: pytest.MonkeyPatch, shows: Any, looks: list[list[dict[str, str]]], counted: bool
 ) -> None:
     answers = iter([status for look in looks for status in look])

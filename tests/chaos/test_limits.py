@@ -1,4 +1,4 @@
-"""A limit under load and kills: never one task too many, and hardly a place that stays empty."""
+"""A limit under load and kills: never one task too many, and hardly an unused permit."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def intervals(lines: list[str], dead_at: dict[int, float]) -> list[tuple[float, 
 
 
 def most_at_once(times: list[tuple[float, float]]) -> int:
-    # What ends at the moment at which another begins is not at once with it.
+    # A task that ends at the moment at which another begins does not overlap it.
     steps = sorted([(end, -1) for _, end in times] + [(begin, 1) for begin, _ in times])
     return max(itertools.accumulate(step for _, step in steps))
 

@@ -1,5 +1,5 @@
-"""Workers and authors of an earlier commit beside today's: one format is shared, under faults, and
-another is left alone."""
+"""Workers and authors of an earlier commit share plans of one format with today's under faults,
+and leave another format alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .validate.validator import Validator
 
 #: A commit of the format before.
 BEFORE = "5d5187985ffbf2873369d81af272cdaf364d8dc8"
-#: What has changed after the last change of these has left the bytes as they are.
+#: Changes after the last change of these files have left the stored bytes as they are.
 FORMAT_FILES = ("zkplan/protocol/formats.py", "tests/unit/golden_files")
 FAULTS = ("worker killed", "worker told to stop", "worker expired", "author killed")
 ROUNDS = 24
@@ -201,7 +201,7 @@ def plan_in(raw: KazooClient, path: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("setting", ["plain", "sealed", "store"])
 @pytest.mark.parametrize("writer", ["before", "present"])
-def test_a_plan_of_another_format_is_left_alone(
+def test_a_worker_leaves_a_plan_of_another_format_alone(
     tmp_path: Path, before: Path, writer: str, setting: str
 ) -> None:
     present_says, before_says = "(format 1; this one reads 3)", "format 3, this zkplan reads 1"

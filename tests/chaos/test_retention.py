@@ -1,4 +1,4 @@
-"""Plans whose retention is over go, archived before, whatever dies; and no other plan does."""
+"""Only plans whose retention is over are removed, each archived before, whatever process dies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.tools.support import WorkerProcess, wait_until
 from zkplan.testing import EmbeddedServerProcess, ZooKeeperServer
 
 WORKERS, PLANS, TASKS, SEED = 3, 20, 400, 7
-#: Seconds from one kill of a worker to the next; the server is restarted after so many kills.
+#: Seconds between two kills of workers, and the number of kills after which the server restarts.
 KILL_S, RESTART_AFTER = 2.0, 4
 SERVERS = {"embedded": EmbeddedServerProcess, "zookeeper": ZooKeeperServer}
 
@@ -35,7 +35,7 @@ def cancelled(client: zkplan.Client, name: str, retention: float) -> zkplan.Plan
 
 
 @pytest.mark.timeout(200)
-def test_finished_plans_go_archived_and_no_other_whatever_dies(
+def test_only_finished_plans_are_removed_all_archived_whatever_dies(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance, store = random.Random(SEED), f"file://{tmp_path / 'store'}"

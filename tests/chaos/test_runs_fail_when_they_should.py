@@ -1,4 +1,4 @@
-"""A run fails where a process or a server ends wrongly, plans stand too long, or memory grows."""
+"""A run fails if a process or server ends wrongly, a plan is stuck too long, or memory grows."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class Stubborn(Validator):
 
 @pytest.mark.parametrize("says", [True, False])
 @pytest.mark.parametrize("at_the_end", [True, False])
-def test_a_plan_that_stands_too_long_without_faults_is_a_violation(
+def test_a_plan_that_is_stuck_too_long_without_faults_is_a_violation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_the_end: bool, says: bool
 ) -> None:
     monkeypatch.setattr(recovery, "repair_s", lambda session_s: 0.3)
@@ -219,7 +219,7 @@ def test_a_plan_that_stands_too_long_without_faults_is_a_violation(
     assert text.startswith("L3 chaos-5 is not done" if says else "L3 without new faults it took")
 
 
-def test_what_shows_in_the_history_alone_is_reported_once(tmp_path: Path) -> None:
+def test_a_violation_that_only_the_history_shows_is_reported_once(tmp_path: Path) -> None:
     cluster = Cluster(Settings("embedded", 1), tmp_path)
     cluster.journal.write("wait broke", plan="chaos-5", error="PlanStuck: no reason")
     validator = Validator(cluster)
@@ -264,7 +264,7 @@ def test_a_long_lived_process_that_grows_is_a_violation(more: dict[str, int], fo
     assert (len(texts), all(found in text for text in texts)) == (bool(found), True), texts
 
 
-def test_a_long_lived_process_that_ends_or_notes_nothing_is_a_violation() -> None:
+def test_a_long_lived_process_that_ends_or_records_nothing_is_a_violation() -> None:
     silent = [each._replace(used=each.used | {"blocks": 0}) for each in an_hour()]
     assert list(growth(silent, began=0.0)) == ["a worker did not note its blocks"]
     (text,) = growth([*an_hour(), an_hour()[0]._replace(pid=8)], began=0.0)

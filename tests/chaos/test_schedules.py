@@ -1,4 +1,4 @@
-"""A schedule of every second: one plan for each second, whatever dies, whoever's clock is wrong.
+"""A schedule of every second makes one plan a second, even with kills and wrong clocks.
 
 ZKPLAN_SCHEDULE_SECONDS says for how long, 40 by default.
 """
@@ -78,7 +78,7 @@ def workers(server: ServerProcess, folder: Path, chance: random.Random) -> Itera
 
 
 @pytest.mark.timeout(SECONDS + 200)
-def test_each_second_has_one_plan_whatever_dies_and_whoevers_clock_is_wrong(
+def test_each_second_has_one_plan_whatever_dies_and_even_if_clocks_are_wrong(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def build() -> None:  # inside, so that it travels by value

@@ -1,4 +1,4 @@
-"""Great sizes: 100 000 tasks, 10 000 dependents and dependencies, 1 000 plans; a worker is killed.
+"""Large sizes: 100 000 tasks, 10 000 dependents and dependencies, 1 000 plans; with a kill.
 
 What each took is printed, and kept as a property of the test: `pytest -rP` shows it.
 """
@@ -29,9 +29,9 @@ from .validate.snapshot import traces_of
 ROOT = "/sizes"
 SESSION_S = 6.0
 T = TypeVar("T")
-#: How long a plan of that size may take, on a slow machine; a fifth of it is usual.
+#: How long such a large plan may take on a slow machine; a fifth of that is usual.
 WAIT_S = 900.0
-#: Of one look at a plan, whatever its size, and of one that reads all of it.
+#: The most seconds for the status of a plan of any size, and for a check that reads all of it.
 STATUS_S, CHECK_S = 5.0, 120.0
 _OPTIONS = f"--threads 4 --session-timeout {SESSION_S} --grace 5 --connect-timeout 60".split()
 _WORKERS = 2

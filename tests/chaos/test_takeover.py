@@ -1,4 +1,4 @@
-"""A dead worker's tasks run elsewhere within a bound, a stopped one's at once: a few of each."""
+"""Tasks of a dead worker run elsewhere within a bound, and those of a stopped worker at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def series(kind: Kind, folder: Path, kills: int = 0, stops: int = 0) -> Series:
 
 
 @pytest.mark.timeout(300)
-def test_a_dead_workers_tasks_run_elsewhere_a_second_after_its_session(
+def test_a_dead_workers_tasks_run_elsewhere_within_a_second_of_session_end(
     kind: Kind, tmp_path: Path
 ) -> None:
     found = series(kind, tmp_path, kills=TIMES)

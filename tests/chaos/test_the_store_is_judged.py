@@ -1,4 +1,4 @@
-"""What stands in the tree and what lies in the store of a run are compared, and both are blamed."""
+"""The judge compares the tree of a run with its store, and finds faults in both."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_reference_without_its_blob_is_found(
     assert found.startswith("S10")
 
 
-def test_a_blob_that_a_check_leaves_is_found(
+def test_an_unreferenced_blob_that_a_check_leaves_is_found(
     blobs: Blobs, place: Place, plan: zkplan.Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (place.folder_of(plan) / f"add-{'0' * 32}").touch()
@@ -127,7 +127,7 @@ def test_a_history_is_judged_with_its_parts_in_the_store(
     assert told(place, long) == moved
 
 
-def test_events_that_are_nowhere_are_missed_by_the_judge(
+def test_the_judge_finds_events_missing_from_both_tree_and_store(
     place: Place, client: zkplan.Client, long: zkplan.Plan
 ) -> None:
     run, everything = client.transport.run, told(place, long).records
@@ -157,7 +157,7 @@ AFTER, FAULT = 5.0, Window("a fault", 0.0, Target(store=True))
         (-AFTER, False, [], "its plan is not known"),
     ],
 )
-def test_a_folder_that_a_removal_leaves_needs_an_excuse(
+def test_a_store_folder_left_by_a_removal_is_reported_unless_a_fault_excuses_it(
     blobs: Blobs,
     place: Place,
     plan: zkplan.Plan,

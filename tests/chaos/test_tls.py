@@ -65,7 +65,7 @@ def test_plans_run_over_tls_while_the_server_and_workers_are_killed(
             worker.wait_ready()
         plan = runs.author(client, 1)
         wait_until(lambda: runs.lines() >= WIDTH // 4, "tasks run", WAIT_S)
-        # Before the server is killed: of one that is gone it would be told that it refuses.
+        # Before the server is killed: a dead server refuses connections, which would be reported.
         wait_until(
             lambda: stranger.said("ZooKeeperUnavailable"), "who trusts another is told", WAIT_S
         )

@@ -1,4 +1,4 @@
-"""Each plan is checked, whatever becomes of the others, and what was removed is shown by nobody.
+"""The validator checks each plan despite faults in others, and finds removed plans that return.
 
 On two servers that know nothing of each other, as two members of a damaged ensemble would be.
 """
@@ -117,7 +117,7 @@ def validator(servers: Pair, tmp_path: Path) -> Iterator[Looking]:
 # ---- plans that vanish
 
 
-def test_a_run_ends_with_a_look_for_plans_that_nobody_has_checked(
+def test_the_end_of_a_run_reports_plans_that_were_never_checked(
     servers: Pair, tmp_path: Path
 ) -> None:
     """One is gone in the middle of a look; the other one is checked all the same."""
@@ -138,7 +138,7 @@ def test_a_run_ends_with_a_look_for_plans_that_nobody_has_checked(
     assert validator.finished == 1
 
 
-def test_idle_is_who_has_looked_since(validator: Looking) -> None:
+def test_the_validator_is_idle_only_if_it_has_looked_since_that_time(validator: Looking) -> None:
     """An author may have made a plan behind the last look."""
     validator.look()
     now = time.monotonic()
@@ -198,7 +198,7 @@ def test_a_removal_that_fails_is_reported_with_its_error(
     assert "it is too busy" in found
 
 
-def test_a_plan_that_stands_again_after_its_removal_is_found_at_once(validator: Looking) -> None:
+def test_a_plan_that_exists_again_after_its_removal_is_found_at_once(validator: Looking) -> None:
     plan = validator.made(1)
     validator.check_all()
     assert validator.finished == 1
@@ -211,7 +211,7 @@ def test_a_plan_that_stands_again_after_its_removal_is_found_at_once(validator: 
 
 
 @pytest.mark.parametrize("by", ["the validator", "an operator"])
-def test_a_member_that_shows_a_removed_plan_is_no_fault_of_zkplan(
+def test_a_member_that_still_shows_a_removed_plan_is_blamed_on_zookeeper(
     validator: Looking, servers: Pair, by: str
 ) -> None:
     plan = validator.made(1)
@@ -233,7 +233,7 @@ def test_a_member_that_shows_a_removed_plan_is_no_fault_of_zkplan(
 
 
 @pytest.mark.parametrize("outcome", ["", "done"])
-def test_a_removal_that_was_acknowledged_and_removed_nothing_is_found(
+def test_an_acknowledged_removal_that_removed_nothing_is_found(
     validator: Looking, outcome: str
 ) -> None:
     """One that was cut short is brought to its end instead."""
@@ -250,7 +250,7 @@ def test_a_removal_that_was_acknowledged_and_removed_nothing_is_found(
 # ---- those that stand for too long
 
 
-def test_giving_up_names_what_stands_or_that_no_server_answers(
+def test_giving_up_names_the_plans_left_or_that_no_server_answers(
     validator: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, other = validator.made(1), validator.made(2)

@@ -1,4 +1,4 @@
-"""The judge of the crashes, on trees made by hand: what it lets pass and what it does not."""
+"""The judge of crash tests, on trees made by hand: which states it accepts and which it refuses."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ALL = {**BOTH, OWN: node(b"w-0000001", 6)}
         ((None, None), {LEFT: MADE}, -1, None),
         ((None, None), {OWN: ALL[OWN]}, -1, None),
         ((None, None), {LEFT: MADE, RIGHT: MADE._replace(data=b"")}, -1, None),
-        # What was answered must be there with its zxid, and what somebody has seen.
+        # Answered writes must be there with their zxid, and so must all that a client has seen.
         ((Answer(0, 5), None), BOTH, -1, 1),
         ((Answer(0, 5), None), {}, -1, None),
         ((Answer(0, 4), None), BOTH, -1, None),
@@ -62,7 +62,7 @@ ALL = {**BOTH, OWN: node(b"w-0000001", 6)}
         ((None, None), BOTH, 1, None),
     ],
 )
-def test_the_judge_accepts_only_what_the_requests_can_have_left(
+def test_the_judge_accepts_only_states_that_the_requests_could_have_left(
     answers: tuple[Answer | None, ...],
     nodes: Mapping[str, Found],
     seen: int,
@@ -74,7 +74,7 @@ def test_the_judge_accepts_only_what_the_requests_can_have_left(
     assert bool(settled.faults) == (applied is None)
 
 
-def test_the_judge_finds_what_went_back_to_an_earlier_state() -> None:
+def test_the_judge_finds_a_tree_that_went_back_or_changed_by_itself() -> None:
     assert wrong_answers("w", [Sent(PAIR, Answer(0, 5))]) == []
     assert wrong_answers("w", [Sent(PAIR, Answer(BAD_VERSION, 5))])
     write = Write(7, (ask.create(f"{ROOT}/seq/w-", b"w-0000007", ask.SEQUENCE),))

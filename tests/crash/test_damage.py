@@ -1,4 +1,4 @@
-"""A damaged, foreign or used data folder is refused with what to do, and left as it was."""
+"""A damaged, foreign or used data folder is refused with what to do, and left unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.tools.rawsocket import Closed
 from tests.tools.session import Client
 from zkplan.embedded import EmbeddedServer, StorageDamaged, StorageError, StorageLocked, address_of
 
-#: Written anew by each attempt: who holds the folder, and SQLite's index of the log.
+#: Files that each attempt rewrites: the holder of the folder, and SQLite's index of the log.
 _SCRATCH = ("lock", "address", "zkplan.db-shm")
 _PAGE_BYTES = 4096
 FRAME_BYTES = 24 + _PAGE_BYTES
@@ -98,7 +98,7 @@ def test_a_damaged_folder_is_refused_and_left_as_it_was(
         assert contents(folder) == before
 
 
-def test_a_second_server_on_a_folder_is_refused_and_the_first_goes_on(folder: Path) -> None:
+def test_a_second_server_on_a_folder_is_refused_and_the_first_keeps_running(folder: Path) -> None:
     with opened(folder) as first:
         assert address_of(folder) == first.hosts
         with pytest.raises(StorageLocked, match="another server") as caught:
@@ -170,7 +170,7 @@ def test_a_log_that_lost_answered_writes_is_refused(killed: Path, what: str) -> 
         assert contents(killed) == before
 
 
-def test_a_torn_end_of_the_log_without_an_answer_is_no_damage(killed: Path) -> None:
+def test_a_torn_log_end_is_accepted_if_no_answered_write_is_lost(killed: Path) -> None:
     with (killed / "zkplan.db-wal").open("ab") as log:
         log.write(b"half a group" * 100)
     assert names_in(killed) == 30
@@ -185,7 +185,7 @@ def test_an_older_copy_of_the_database_alone_is_refused(folder: Path) -> None:
         opened(folder).start()
 
 
-def test_after_a_power_cut_the_note_counts_for_a_durable_server_only(
+def test_after_a_power_cut_only_a_durable_server_must_reach_its_answered_zxid(
     killed: Path, durability: str
 ) -> None:
     note = killed / "answered"
@@ -200,13 +200,13 @@ def test_after_a_power_cut_the_note_counts_for_a_durable_server_only(
 
 
 @pytest.mark.parametrize("text", ["", "12 x\n", "no note"])
-def test_a_note_that_no_server_wrote_is_refused(folder: Path, text: str) -> None:
+def test_an_answered_file_that_no_server_wrote_is_refused(folder: Path, text: str) -> None:
     (folder / "answered").write_text(text)
     with pytest.raises(StorageDamaged, match="its note answered was not written"):
         opened(folder).start()
 
 
-def test_without_its_note_a_folder_starts_and_later_clients_are_turned_away(killed: Path) -> None:
+def test_without_its_answered_file_a_folder_starts_but_ahead_clients_fail(killed: Path) -> None:
     (killed / "zkplan.db-wal").unlink()
     with pytest.raises(StorageDamaged, match=f"without the missing writes, delete {killed}"):
         opened(killed).start()
@@ -216,7 +216,7 @@ def test_without_its_note_a_folder_starts_and_later_clients_are_turned_away(kill
         Client(older.hosts, zxid=31)
 
 
-def test_a_note_that_cannot_be_read_is_reported_as_such(folder: Path) -> None:
+def test_an_unreadable_answered_file_is_reported_as_unreadable(folder: Path) -> None:
     (folder / "answered").unlink()
     (folder / "answered").mkdir()
     with pytest.raises(StorageError, match=r"reading .*zkplan.db failed: .*answered") as caught:

@@ -1,4 +1,4 @@
-"""The disk fails or is full: the server says so and ends, and nothing acknowledged is lost."""
+"""A server whose disk fails or is full says so, ends, and loses no acknowledged write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server is killed under load: what it acknowledged is there, and nothing is half applied."""
+"""After a kill under load each acknowledged write is there, and no request is half applied."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def loaded(folder: Path, seed: int, *program: str, durability: str = "durable") 
 
 
 @pytest.mark.slow
-def test_what_was_acknowledged_survives_every_kind_of_kill(tmp_path: Path) -> None:
+def test_acknowledged_writes_survive_every_kind_of_kill(tmp_path: Path) -> None:
     require_strace()
     with loaded(tmp_path, 1) as load:
         for kind, fault, load_s in KILLS:
@@ -56,7 +56,7 @@ def test_what_was_acknowledged_survives_every_kind_of_kill(tmp_path: Path) -> No
     assert load.acknowledged > 1000
 
 
-def test_what_was_acknowledged_survives_kills_of_a_fast_server(
+def test_acknowledged_writes_survive_kills_of_a_fast_server(
     tmp_path: Path,
 ) -> None:
     with loaded(tmp_path, 2, durability="fast") as load:
@@ -68,7 +68,7 @@ def test_what_was_acknowledged_survives_kills_of_a_fast_server(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("defect", DEFECTS)
-def test_a_server_with_a_defect_is_found_out(tmp_path: Path, defect: str) -> None:
+def test_a_planted_storage_defect_is_found(tmp_path: Path, defect: str) -> None:
     require_strace()
     with loaded(tmp_path, 3, *PROGRAM, defect) as load:
         # A kill shows a defect only where it falls between two steps. One of them takes four kills

@@ -20,7 +20,7 @@ KILLS = 3
 
 
 @pytest.mark.timeout(180)
-def test_a_plan_finishes_although_its_server_is_killed_three_times(tmp_path: Path) -> None:
+def test_a_plan_finishes_even_if_its_server_is_killed_three_times(tmp_path: Path) -> None:
     file, gate = tmp_path / "runs", tmp_path / "gate"
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedServerProcess(data=tmp_path / "server"))

@@ -40,7 +40,7 @@ from .planting import around, instead, value
 # Promises.
 
 
-@instead(Server, "_flush", "test_nothing_leaves_before_it_is_stored")
+@instead(Server, "_flush", "test_no_answer_or_event_is_sent_before_its_change_is_stored")
 def answers_leave_before_the_commit(self: Any) -> None:
     self._flush_is_due = False
     self._send()
@@ -55,7 +55,7 @@ def a_failed_commit_is_answered_all_the_same(real: Any, self: Any) -> None:
         pass
 
 
-@around(Service, "handle", "test_an_event_comes_before_the_answer_that_shows_the_change")
+@around(Service, "handle", "test_an_event_arrives_before_any_answer_that_shows_its_change")
 def events_come_after_the_answer(real: Any, self: Any, peer: Any, frame: bytes) -> None:
     with pytest.MonkeyPatch.context() as inner:
         inner.setattr(Service, "_send_events", lambda *_: None)
@@ -63,12 +63,12 @@ def events_come_after_the_answer(real: Any, self: Any, peer: Any, frame: bytes) 
     self._send_events()
 
 
-@instead(Answered, "missing_after", "test_no_damage_of_what_a_killed_server_left_goes_unnoticed")
+@instead(Answered, "missing_after", "test_damage_to_the_files_of_a_killed_server_is_always_noticed")
 def a_start_does_not_look_at_the_note(*_: Any, **__: Any) -> None:
     pass
 
 
-@around(Tree, "apply", "test_every_write_takes_one_zxid_also_when_it_is_refused")
+@around(Tree, "apply", "test_every_write_takes_one_zxid_even_if_it_is_refused")
 def refused_writes_take_no_zxid(real: Any, self: Any, *args: Any, **named: Any) -> Any:
     try:
         return real(self, *args, **named)
@@ -86,7 +86,7 @@ def the_zxids_of_refused_writes_are_not_stored(real: Any, self: Any, **changes: 
 # Sessions.
 
 
-@around(Sessions, "attach", "test_a_wrong_password_is_refused_and_disturbs_nobody")
+@around(Sessions, "attach", "test_a_wrong_password_is_refused_and_the_session_is_undisturbed")
 def a_password_is_not_checked(
     real: Any, self: Any, number: int, password: bytes, *times: int
 ) -> Any:
@@ -104,7 +104,7 @@ def sessions_expire_early(real: Any, self: Any, now_ms: int) -> Any:
     return real(self, now_ms + 100)
 
 
-@around(Service, "handle", "test_any_packet_keeps_a_session", kind="read")
+@around(Service, "handle", "test_any_packet_keeps_a_session_alive", kind="read")
 def only_pings_keep_a_session(real: Any, self: Any, peer: Any, frame: bytes) -> None:
     session = peer.session
     before = session and session.deadline_ms
@@ -113,51 +113,59 @@ def only_pings_keep_a_session(real: Any, self: Any, peer: Any, frame: bytes) -> 
         session.deadline_ms = before
 
 
-@around(Sessions, "restore", "test_a_session_survives_a_restart_with_all_that_it_owns")
+@around(Sessions, "restore", "test_a_session_survives_a_restart_with_its_ephemerals")
 def sessions_are_forgotten_at_a_restart(
     real: Any, self: Any, last_id: int, _saved: Any, now_ms: int
 ) -> None:
     real(self, last_id, [], now_ms)
 
 
-@around(Sessions, "restore", "test_a_session_has_its_whole_time_out_again_after_a_restart")
+@around(Sessions, "restore", "test_a_session_gets_its_full_timeout_again_after_a_restart")
 def a_restart_does_not_give_the_whole_time_out(
     real: Any, self: Any, last_id: int, saved: Any, now_ms: int
 ) -> None:
     real(self, last_id, saved, now_ms - 200)
 
 
-@around(Sessions, "restore", "test_session_ids_never_repeat_even_when_the_clock_steps_back")
+@around(Sessions, "restore", "test_session_ids_never_repeat_even_if_the_clock_steps_back")
 def session_ids_begin_again_at_a_restart(
     real: Any, self: Any, _last_id: int, saved: Any, now_ms: int
 ) -> None:
     real(self, 0, saved, now_ms)
 
 
-@instead(Sessions, "forgive", "test_a_server_that_was_stopped_expires_no_session_whose_pings_wait")
+@instead(
+    Sessions, "forgive", "test_a_server_process_that_was_paused_expires_no_session_on_resuming"
+)
 def a_stopped_server_blames_its_clients(*_: Any) -> None:
     pass
 
 
-@instead(Sessions, "forgive", "test_a_server_that_was_held_up_gives_nobody_more_than_the_time_out")
+@instead(
+    Sessions, "forgive", "test_a_server_that_was_held_up_extends_no_session_beyond_its_timeout"
+)
 def a_stopped_server_gives_its_clients_more_time(self: Any, away_ms: int, _now_ms: int) -> None:
     for session in self:
         session.deadline_ms += away_ms
 
 
 @instead(
-    Sessions, "_within_bounds", "test_time_outs_are_kept_within_the_bounds", wish=999, given=1000
+    Sessions,
+    "_within_bounds",
+    "test_session_timeouts_are_clamped_to_the_bounds",
+    wish=999,
+    given=1000,
 )
 def time_outs_are_as_the_client_wishes(_: Any, wish: int) -> int:
     return wish
 
 
-@around(Service, "connect", "test_a_client_that_has_seen_a_newer_zxid_gets_no_answer")
+@around(Service, "connect", "test_a_client_that_has_seen_a_newer_zxid_is_disconnected_unanswered")
 def a_client_with_a_newer_zxid_is_accepted(real: Any, self: Any, peer: Any, request: Any) -> None:
     real(self, peer, request._replace(last_zxid_seen=0))
 
 
-@around(Service, "_session_for", "test_a_session_keeps_all_it_has_on_a_new_connection")
+@around(Service, "_session_for", "test_a_session_keeps_its_ephemerals_on_a_new_connection")
 def a_moved_session_leaves_its_old_connection_working(
     real: Any, self: Any, peer: Any, request: Any
 ) -> Any:
@@ -165,7 +173,7 @@ def a_moved_session_leaves_its_old_connection_working(
     return real(self, peer, request)
 
 
-@instead(Service, "disconnected", "test_a_session_keeps_all_it_has_on_a_new_connection")
+@instead(Service, "disconnected", "test_a_session_keeps_its_ephemerals_on_a_new_connection")
 def the_late_end_of_an_old_connection_hurts_the_new_one(self: Any, peer: Any) -> None:
     self.tree.watches.drop(peer)
     if peer.session_id:
@@ -183,7 +191,7 @@ def requests_behind_the_end_of_a_session_are_applied(
         peer.session, peer.leaving = session, False
 
 
-@instead(Tree, "close_session", "test_a_session_survives_a_restart_with_all_that_it_owns")
+@instead(Tree, "close_session", "test_a_session_survives_a_restart_with_its_ephemerals")
 def ephemerals_survive_their_session(self: Any, *_: Any, **__: Any) -> None:
     self.advance()
 
@@ -197,12 +205,14 @@ def each_ephemeral_goes_in_a_zxid_of_its_own(self: Any, session: int, *, now_ms:
 # Garbage.
 
 
-@instead(Service, "_refuse_frame", "test_damaged_requests_leave_the_server_serving_others", seed=1)
+@instead(
+    Service, "_refuse_frame", "test_a_server_that_gets_damaged_requests_still_serves_others", seed=1
+)
 def a_malformed_request_is_not_answered(*_: Any) -> None:
     pass
 
 
-@around(wire, "parse", "test_damaged_requests_leave_the_server_serving_others", seed=1)
+@around(wire, "parse", "test_a_server_that_gets_damaged_requests_still_serves_others", seed=1)
 def an_exception_escapes_the_parser(real: Any, frame: bytes) -> Any:
     try:
         return real(frame)
@@ -245,12 +255,12 @@ def the_tree_may_grow_without_end(*_: Any) -> None:
     pass
 
 
-@instead(Connection, "_has_room", "test_a_client_that_reads_no_answers_slows_nobody_down")
+@instead(Connection, "_has_room", "test_a_client_that_reads_no_answers_slows_no_other_client_down")
 def answers_gather_for_a_client_that_does_not_read(self: Any) -> bool:
     return not self.transport.is_closing()
 
 
-@around(Server, "__init__", "test_long_requests_of_one_client_leave_turns_to_others")
+@around(Server, "__init__", "test_long_requests_of_one_client_do_not_block_other_clients")
 def long_requests_are_handled_in_one_go(real: Any, self: Any, settings: Any, *more: Any) -> None:
     real(self, settings._replace(limits=settings.limits._replace(turn_s=1e6)), *more)
 
@@ -273,7 +283,7 @@ def any_number_of_connections_may_watch_much(
     real(self, limits._replace(watch_total_bytes=1 << 60), identities)
 
 
-@instead(Server, "opened", "test_one_connection_too_many_is_closed_at_once")
+@instead(Server, "opened", "test_a_connection_over_the_limit_is_closed_at_once")
 def any_number_of_connections_is_accepted(self: Any, one: Any) -> bool:
     self._connections[one.peer] = one
     return True
@@ -282,7 +292,7 @@ def any_number_of_connections_is_accepted(self: Any, one: Any) -> bool:
 # Watches.
 
 
-@instead(Watches, "drop", "test_watches_go_with_the_connection")
+@instead(Watches, "drop", "test_watches_end_with_their_connection")
 def watches_survive_their_connection(*_: Any) -> None:
     pass
 
@@ -320,12 +330,12 @@ def events_are_told_to_who_may_not_read(*_: Any) -> bool:
 # Writes.
 
 
-@instead(Writes, "forget", "test_a_failing_multi_leaves_nothing_behind")
+@instead(Writes, "forget", "test_a_failed_multi_changes_nothing")
 def a_failing_multi_keeps_its_first_operations(self: Any) -> None:
     self.notify()
 
 
-@instead(wire, "refusal_codes", "test_a_failing_multi_leaves_nothing_behind")
+@instead(wire, "refusal_codes", "test_a_failed_multi_changes_nothing")
 def every_operation_of_a_failing_multi_has_the_real_error(
     count: int, _index: int, code: int
 ) -> list[int]:
@@ -355,7 +365,7 @@ def a_delete_ignores_children(real: Any, self: Any, op: Any, *args: Any) -> Any:
         return real(self, op, *args)
 
 
-@around(Node, "unlist_child", "test_sequence_numbers_count_creates_and_never_come_back")
+@around(Node, "unlist_child", "test_sequence_numbers_count_creates_and_are_never_reused")
 def a_sequence_goes_back_after_a_delete(real: Any, self: Any, name: str) -> None:
     real(self, name)
     self.creates -= 1

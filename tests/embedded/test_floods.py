@@ -1,4 +1,4 @@
-"""Floods: clients that ask for much and read little cost bounded memory, and hinder nobody."""
+"""Floods: clients that ask for much and read little cost bounded memory and block no other."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_request_for_a_thousand_long_lists_is_refused() -> None:
         client.pinged()
 
 
-def test_one_list_that_is_too_large_is_refused_and_watched_by_nobody() -> None:
+def test_a_list_that_is_too_large_is_refused_and_sets_no_watch() -> None:
     with serving(limits=Limits(answer_bytes=2 << 20)) as server, Client(server.hosts) as client:
         with_long_names(client)
         calls = [ask.children("/p", True), ask.children2("/p", True), ask.get_ephemerals("/")]
@@ -80,7 +80,7 @@ def large(client: Client, count: int) -> Ask:
     return ask.multi_read(*[ask.get_data("/x")] * count)
 
 
-def test_the_client_with_most_unread_answers_is_cut_off_first() -> None:
+def test_the_client_with_the_most_unread_answers_is_disconnected_first() -> None:
     limits = Limits(unread_total_bytes=50 << 20)
     with serving(limits=limits) as server, Client(server.hosts) as other:
         call = large(other, 15)
@@ -104,7 +104,7 @@ def test_the_client_with_most_unread_answers_is_cut_off_first() -> None:
         assert server._server.unread_bytes == 0
 
 
-def test_one_commit_holds_a_bounded_amount_of_answers(
+def test_answers_held_by_one_commit_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[int] = []
@@ -177,7 +177,7 @@ def pinging(client: Client) -> Iterator[None]:
         thread.join(10)
 
 
-def test_a_slow_reader_keeps_its_session_until_it_stops_reading() -> None:
+def test_a_slow_reader_keeps_its_session_as_long_as_it_reads() -> None:
     with serving() as server, Client(server.hosts, timeout_ms=60_000) as other:
         call = large(other, 60)
         slow = Client(server.hosts, receive_buffer=65_536, timeout_ms=1000)
@@ -263,7 +263,7 @@ def test_a_four_letter_word_is_answered_after_the_commit(tmp_path: Path) -> None
                 pass
 
 
-def test_a_four_letter_word_is_answered_once_to_a_half_closed_client() -> None:
+def test_a_half_closed_client_gets_one_answer_to_a_four_letter_word() -> None:
     with serving() as server:
         for letters in (b"ruok", b"ruokruok", b"ruok\n"):
             with Client(server.hosts, shake_hands=False) as client:
@@ -279,7 +279,7 @@ def test_a_four_letter_word_is_answered_once_to_a_half_closed_client() -> None:
         assert word(server.hosts, b"ruok") == "imok"
 
 
-def test_requests_behind_a_flood_are_answered_in_their_order() -> None:
+def test_requests_after_a_flood_are_answered_in_order() -> None:
     with serving() as server, Client(server.hosts, receive_buffer=4096) as client:
         call = large(client, 8)
         client.socket.settimeout(0.5)

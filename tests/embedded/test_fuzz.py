@@ -1,4 +1,4 @@
-"""A short run of the fuzz: the server stays up, in order and quick, whatever it is sent."""
+"""A short fuzz run: the server stays up, consistent and fast, whatever it is sent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .fuzz import run
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_damaged_requests_leave_the_server_serving_others(seed: int) -> None:
+def test_a_server_that_gets_damaged_requests_still_serves_others(seed: int) -> None:
     report = run(requests=10_000, seed=seed)
     assert report.faults == []
     assert report.canary_rounds > 0

@@ -1,4 +1,4 @@
-"""Limits: what is too much is refused or cut off, and nobody else is hindered by it."""
+"""Limits: the server refuses or cuts off a client that exceeds one, without blocking others."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_client_without_a_handshake_is_disconnected() -> None:
             quick.pinged()
 
 
-def test_one_connection_too_many_is_closed_at_once() -> None:
+def test_a_connection_over_the_limit_is_closed_at_once() -> None:
     with serving(limits=Limits(connections=3)) as server:
         clients = [Client(server.hosts) for _ in range(3)]
         with pytest.raises(Closed):
@@ -94,7 +94,7 @@ def test_more_identities_than_allowed_are_refused() -> None:
         assert client.until_closed() == []
 
 
-def test_a_client_that_reads_no_answers_slows_nobody_down() -> None:
+def test_a_client_that_reads_no_answers_slows_no_other_client_down() -> None:
     with ServerProcess() as server:
         with Client(server.hosts) as other:
             other.done(ask.create("/big", bytes(500_000)))
@@ -120,7 +120,7 @@ def test_a_client_that_reads_no_answers_slows_nobody_down() -> None:
         assert server.errors() == ""
 
 
-def test_long_requests_of_one_client_leave_turns_to_others() -> None:
+def test_long_requests_of_one_client_do_not_block_other_clients() -> None:
     with (
         ServerProcess(limits={"turn_s": 0.005}) as server,
         Client(server.hosts) as greedy,
@@ -140,7 +140,7 @@ def test_long_requests_of_one_client_leave_turns_to_others() -> None:
         assert {greedy.reply(xid).error for xid in asked} == {0}
 
 
-def test_one_request_that_asks_often_about_a_long_list_is_answered_soon() -> None:
+def test_one_request_with_many_access_checks_of_a_long_list_is_answered_fast() -> None:
     networks = tuple((1, "ip", f"10.0.{number}.0/24") for number in range(200))
     with serving() as server, Client(server.hosts) as client:
         client.done(ask.create("/a", b"", entries=(*networks, (31, "world", "anyone"))))
@@ -166,7 +166,7 @@ def test_a_stop_does_not_wait_for_a_client_that_does_not_read() -> None:
         assert len(slow.until_closed()) < 40
 
 
-def test_a_client_that_does_not_read_its_events_is_cut_off() -> None:
+def test_a_client_that_does_not_read_its_events_is_disconnected() -> None:
     limits = {"unread_bytes": 1 << 20}
     with ServerProcess(limits=limits) as server:
         with Client(server.hosts) as other:

@@ -1,4 +1,4 @@
-"""Each planted bug is found by the test that it names: that test fails on a server with it."""
+"""Each planted bug is found by the test that it names: that test fails on a server with the bug."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit import test_embedded_storage, test_tree
 from . import test_floods, test_fuzz, test_limits, test_promises, test_sessions
 from .planting import BUGS, planted
 
-# Where a server with a bug is silent, nobody waits as long as for one that is slow.
+# On a server whose bug makes it silent, tests wait less long than for a slow server.
 SILENCE_S = 2.0
 #: pytest.fail and pytest.raises end in Failed, which is no AssertionError; with the others a client
 #: says that the server was silent, or closed the connection.

@@ -1,4 +1,4 @@
-"""What a client may rely on: stored before told, in the order of asking, whole, and allowed."""
+"""Promises to clients: changes are stored before they are told, ordered, atomic and permitted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_NODE, NO_AUTH, AUTH_FAILED = -101, -102, -115
 LISTEN_S = 0.3
 
 
-def test_nothing_leaves_before_it_is_stored(tmp_path: Path) -> None:
+def test_no_answer_or_event_is_sent_before_its_change_is_stored(tmp_path: Path) -> None:
     with serving(tmp_path) as server, gated_commits() as gate:
         writer, reader, watcher = (Client(server.hosts) for _ in range(3))
         with writer, reader, watcher:
@@ -56,7 +56,7 @@ def test_a_handshake_waits_until_the_session_is_stored(tmp_path: Path) -> None:
             assert client.session != 0
 
 
-def test_the_end_of_a_session_is_stored_before_anybody_hears_of_it(tmp_path: Path) -> None:
+def test_the_end_of_a_session_is_stored_before_any_client_sees_it(tmp_path: Path) -> None:
     with (
         serving(tmp_path) as server,
         gated_commits() as gate,
@@ -128,7 +128,7 @@ def test_a_request_of_an_unknown_kind_is_refused_and_ends_the_connection() -> No
             assert after.once(ask.exists("/a")).error == -101
 
 
-def test_an_event_comes_before_the_answer_that_shows_the_change() -> None:
+def test_an_event_arrives_before_any_answer_that_shows_its_change() -> None:
     with serving() as server, Client(server.hosts) as other, Client(server.hosts) as client:
         client.done(ask.create("/a"))
         for number in range(20):
@@ -157,7 +157,7 @@ def test_each_watch_fires_once() -> None:
         assert client.events == [(3, "/a"), (4, "/a")]
 
 
-def test_every_write_takes_one_zxid_also_when_it_is_refused() -> None:
+def test_every_write_takes_one_zxid_even_if_it_is_refused() -> None:
     with serving() as server, Client(server.hosts) as client:
         first = client.done(ask.create("/a")).zxid
         calls = [
@@ -171,7 +171,7 @@ def test_every_write_takes_one_zxid_also_when_it_is_refused() -> None:
         assert client.once(ask.get_data("/a")).zxid == first + 5
 
 
-def test_a_slow_disk_expires_no_session_that_pings(tmp_path: Path) -> None:
+def test_a_session_that_pings_does_not_expire_on_a_slow_disk(tmp_path: Path) -> None:
     with (
         serving(tmp_path) as server,
         gated_commits() as gate,
@@ -190,7 +190,7 @@ def test_a_slow_disk_expires_no_session_that_pings(tmp_path: Path) -> None:
         owner.done(ask.exists("/e"))
 
 
-def test_a_server_that_stops_has_stored_what_it_answered(tmp_path: Path) -> None:
+def test_a_stopped_server_has_stored_every_answered_write(tmp_path: Path) -> None:
     server = serving(tmp_path)
     answered = 0
     with server:
@@ -212,7 +212,7 @@ def test_a_server_that_stops_has_stored_what_it_answered(tmp_path: Path) -> None
         assert len(names) - 1 >= answered  # beside /zookeeper
 
 
-def test_a_failing_multi_leaves_nothing_behind() -> None:
+def test_a_failed_multi_changes_nothing() -> None:
     with serving() as server, Client(server.hosts) as client:
         client.done(ask.create("/a", b"old"))
         calls = (

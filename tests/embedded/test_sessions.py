@@ -1,4 +1,4 @@
-"""Sessions on real sockets: when they end, who may have them, and what they keep over a restart."""
+"""Sessions on real sockets: when they end, who may use them, and what survives a restart."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_session_expires_on_time_and_not_before() -> None:
             assert owner.until_closed() == []
 
 
-def test_a_session_without_a_connection_expires_too() -> None:
+def test_a_session_without_a_connection_also_expires() -> None:
     with serving() as server, Client(server.hosts) as watcher:
         owner = Client(server.hosts, timeout_ms=SHORT_MS)
         owner.done(ask.create("/e", flags=ask.EPHEMERAL))
@@ -55,7 +55,7 @@ def test_a_session_without_a_connection_expires_too() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ping", "read", "write", "refused write", "garbage"])
-def test_any_packet_keeps_a_session(kind: str) -> None:
+def test_any_packet_keeps_a_session_alive(kind: str) -> None:
     packets = {
         "ping": ask.PING,
         "read": ask.get_data("/"),
@@ -73,7 +73,7 @@ def test_any_packet_keeps_a_session(kind: str) -> None:
         owner.done(ask.exists("/e"))
 
 
-def test_a_wrong_password_is_refused_and_disturbs_nobody() -> None:
+def test_a_wrong_password_is_refused_and_the_session_is_undisturbed() -> None:
     with serving() as server, Client(server.hosts) as owner:
         owner.done(ask.create("/e", flags=ask.EPHEMERAL))
         owner.done(ask.get_data("/e", watch=True))
@@ -86,7 +86,7 @@ def test_a_wrong_password_is_refused_and_disturbs_nobody() -> None:
         assert owner.events == [(3, "/e")]
 
 
-def test_a_session_keeps_all_it_has_on_a_new_connection() -> None:
+def test_a_session_keeps_its_ephemerals_on_a_new_connection() -> None:
     with serving() as server, Client(server.hosts, timeout_ms=1000) as old:
         zxid = old.done(ask.create("/e", flags=ask.EPHEMERAL)).zxid
         with old.again(server.hosts) as new, Client(server.hosts) as other:
@@ -126,7 +126,7 @@ def test_requests_on_the_old_connection_of_a_moved_session_are_not_applied() -> 
             assert new.once(ask.exists("/much-later")).error == -101
 
 
-def test_a_session_survives_a_restart_with_all_that_it_owns(tmp_path: Path) -> None:
+def test_a_session_survives_a_restart_with_its_ephemerals(tmp_path: Path) -> None:
     server = serving(tmp_path)
     with server, Client(server.hosts, timeout_ms=5000) as before:
         before.done(ask.create("/e", b"claim", flags=ask.EPHEMERAL))
@@ -141,7 +141,7 @@ def test_a_session_survives_a_restart_with_all_that_it_owns(tmp_path: Path) -> N
         assert other.wait_event() == (2, "/e")
 
 
-def test_a_session_has_its_whole_time_out_again_after_a_restart(tmp_path: Path) -> None:
+def test_a_session_gets_its_full_timeout_again_after_a_restart(tmp_path: Path) -> None:
     server = serving(tmp_path)
     with server, Client(server.hosts, timeout_ms=SHORT_MS) as owner:
         owner.done(ask.create("/e", flags=ask.EPHEMERAL))
@@ -154,7 +154,7 @@ def test_a_session_has_its_whole_time_out_again_after_a_restart(tmp_path: Path) 
         assert SHORT_MS / 1000 <= lived_s < SHORT_MS / 1000 + LATE_S_MAX
 
 
-def test_a_closed_session_and_an_expired_one_are_gone_after_a_restart(tmp_path: Path) -> None:
+def test_closed_and_expired_sessions_do_not_come_back_after_a_restart(tmp_path: Path) -> None:
     server = serving(tmp_path)
     with server, Client(server.hosts) as watcher:
         closed = Client(server.hosts)
@@ -170,7 +170,7 @@ def test_a_closed_session_and_an_expired_one_are_gone_after_a_restart(tmp_path: 
             assert after.once(ask.exists("/e")).error == -101
 
 
-def test_a_client_that_has_seen_a_newer_zxid_gets_no_answer() -> None:
+def test_a_client_that_has_seen_a_newer_zxid_is_disconnected_unanswered() -> None:
     with serving() as server, Client(server.hosts) as client:
         newest = client.done(ask.create("/a")).zxid
         with pytest.raises(Closed):
@@ -197,7 +197,7 @@ def test_the_zxid_of_a_refused_write_survives_a_restart(tmp_path: Path, refused:
         assert after.session == client.session
 
 
-def test_session_ids_never_repeat_even_when_the_clock_steps_back(tmp_path: Path) -> None:
+def test_session_ids_never_repeat_even_if_the_clock_steps_back(tmp_path: Path) -> None:
     step_s = 0.0
     server = serving(tmp_path, clock=lambda: time.time() + step_s)
     ids = []
@@ -213,7 +213,7 @@ def test_session_ids_never_repeat_even_when_the_clock_steps_back(tmp_path: Path)
 @pytest.mark.parametrize(
     ("wish", "given"), [(0, 1000), (-1, 1000), (999, 1000), (3000, 3000), (2**31 - 1, 5000)]
 )
-def test_time_outs_are_kept_within_the_bounds(wish: int, given: int) -> None:
+def test_session_timeouts_are_clamped_to_the_bounds(wish: int, given: int) -> None:
     with serving(min_session_timeout_ms=1000, max_session_timeout_ms=5000) as server:
         client = Client(server.hosts, timeout_ms=wish)
         assert client.timeout_ms == given
@@ -233,7 +233,7 @@ def stopped_for(server: ServerProcess, seconds: float, client: Client) -> None:
     client.reply(PING_XID)
 
 
-def test_a_server_that_was_stopped_expires_no_session_whose_pings_wait() -> None:
+def test_a_server_process_that_was_paused_expires_no_session_on_resuming() -> None:
     with ServerProcess() as server, Client(server.hosts, timeout_ms=1000) as owner:
         owner.done(ask.create("/e", flags=ask.EPHEMERAL))
         silent = Client(server.hosts, timeout_ms=1000)
@@ -245,7 +245,7 @@ def test_a_server_that_was_stopped_expires_no_session_whose_pings_wait() -> None
         assert server.errors() == ""
 
 
-def test_a_server_that_was_held_up_gives_nobody_more_than_the_time_out(tmp_path: Path) -> None:
+def test_a_server_that_was_held_up_extends_no_session_beyond_its_timeout(tmp_path: Path) -> None:
     # By a disk, and not by a signal: after it the ping is read before the clock, in any case.
     with serving(tmp_path) as server, gated_commits() as gate, Client(server.hosts) as watcher:
         owner = Client(server.hosts, timeout_ms=SHORT_MS)
@@ -264,7 +264,7 @@ def test_a_server_that_was_held_up_gives_nobody_more_than_the_time_out(tmp_path:
         wait_for_end(watcher, "/e")
 
 
-def test_watches_go_with_the_connection() -> None:
+def test_watches_end_with_their_connection() -> None:
     with serving() as server, Client(server.hosts) as other:
         owner = Client(server.hosts)
         owner.done(ask.children("/", watch=True))

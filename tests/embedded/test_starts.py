@@ -1,4 +1,4 @@
-"""Starts and ends: what a server has when it begins to listen; that it leaves nothing taken."""
+"""Starts and stops: what a server has ready when it listens, and that it releases everything."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TIMEOUT_MS = 400
 
 
 @pytest.mark.parametrize(("owner", "name"), [(Tree, "restore"), (Storage, "publish_address")])
-def test_the_time_that_a_start_takes_expires_no_session(
+def test_a_slow_start_of_the_server_expires_no_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
 ) -> None:
     def slowly(real: Any, *args: Any) -> None:
@@ -70,7 +70,7 @@ def test_no_garbage_collection_runs_while_a_tree_is_restored(
 @pytest.mark.parametrize(
     ("owner", "name"), [(Storage, "publish_address"), (Server, "_schedule_sweep")]
 )
-def test_a_start_that_fails_leaves_neither_the_folder_nor_the_port_taken(
+def test_a_failed_start_releases_the_folder_and_the_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
 ) -> None:
     def fail(*_: Any) -> None:
@@ -87,9 +87,7 @@ def test_a_start_that_fails_leaves_neither_the_folder_nor_the_port_taken(
         client.pinged()
 
 
-def test_an_end_that_fails_leaves_the_folder_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_stop_releases_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise RuntimeError("unforeseen")
 
@@ -101,7 +99,7 @@ def test_an_end_that_fails_leaves_the_folder_free(
         client.pinged()
 
 
-def test_a_host_with_several_addresses_is_listened_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_with_several_addresses_gets_one_listener(monkeypatch: pytest.MonkeyPatch) -> None:
     def two(*_: Any, **__: Any) -> list[Any]:
         kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
         return [(*kind, ("192.0.2.1", 0)), (*kind, ("127.0.0.2", 0)), (*kind, ("127.0.0.1", 0))]
@@ -124,14 +122,14 @@ def test_answers_are_sent_without_delay() -> None:
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
-def test_an_address_in_use_is_refused_and_no_other_is_taken() -> None:
+def test_an_address_in_use_is_refused_and_not_replaced_by_another() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match="in use"):
             asyncio.run(listening_socket("127.0.0.1", port, 8))
 
 
-def test_a_lack_of_descriptors_is_logged_now_and_then_and_passes() -> None:
+def test_a_lack_of_file_descriptors_is_logged_rarely_and_survived() -> None:
     with ServerProcess() as server, Client(server.hosts) as client:
         client.pinged()
         pid = server.pid
@@ -154,7 +152,7 @@ def test_a_lack_of_descriptors_is_logged_now_and_then_and_passes() -> None:
             after.pinged()
 
 
-def test_a_process_is_allowed_the_descriptors_of_its_connections() -> None:
+def test_the_descriptor_limit_is_raised_to_fit_the_allowed_connections() -> None:
     code = (
         "import resource as r; from zkplan.embedded.connection import allow_descriptors as allow\n"
         "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]\n"

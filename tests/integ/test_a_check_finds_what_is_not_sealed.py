@@ -1,4 +1,4 @@
-"""`zkplan plan check` with keys names each znode of a plan that is not sealed for its place."""
+"""`zkplan plan check` with keys names each znode of a plan that was not sealed for its place."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def attacks() -> dict[str, Attack]:
 
 
 @pytest.mark.parametrize("what", attacks())
-def test_a_check_names_what_was_moved_or_forged(
+def test_a_check_names_each_moved_or_forged_znode(
     what: str,
     sealing: Client,
     here: Here,
@@ -140,12 +140,12 @@ def test_a_check_of_a_sound_plan_finds_nothing_at_any_time(
     assert ended.check().problems == []
     plan.cancel()
     assert plan.check().problems == []
-    # Of an ended plan what is kept is read, too.
+    # The check also reads the kept results of an ended plan.
     znodes.set(f"{plan.path}/results/{kept[0].number}", b"forged")
     assert len(plan.check().problems) == 1
 
 
-def test_a_check_with_another_key_ends_early_and_asks_for_the_file(
+def test_a_check_with_another_key_stops_early_and_asks_for_the_key_file(
     sealing: Client, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unsealed, "PROBLEMS_MAX", 2)

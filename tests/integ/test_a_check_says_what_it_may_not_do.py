@@ -1,4 +1,4 @@
-"""A check that an access list keeps from a repair says so, and repairs once it may."""
+"""A check whose repair an access list refuses reports a problem, and repairs once it may."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def unpublished(plan: Plan, znodes: KazooClient) -> Task:
 
 
 @with_worker
-def test_a_check_that_may_not_publish_a_task_reports_a_problem(
+def test_a_check_without_permission_to_publish_a_task_reports_a_problem(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plan = zkplan_client.create_plan()
@@ -39,7 +39,7 @@ def test_a_check_that_may_not_publish_a_task_reports_a_problem(
     assert plan.check().published == [name]
 
 
-def test_a_check_that_may_not_put_back_a_folder_reports_a_problem(
+def test_a_check_without_permission_to_restore_a_folder_reports_a_problem(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -55,7 +55,7 @@ def test_a_check_that_may_not_put_back_a_folder_reports_a_problem(
 
 
 @with_worker
-def test_a_task_of_a_plan_that_is_not_marked_ready_waits(
+def test_a_check_publishes_no_task_of_a_plan_that_is_not_marked_ready(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plan = zkplan_client.create_plan()

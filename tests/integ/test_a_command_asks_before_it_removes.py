@@ -1,4 +1,4 @@
-"""`zkplan plan rm` removes what was meant: one plan, after a yes. A mistyped root is told."""
+"""`zkplan plan rm` removes one plan after confirmation, and reports ambiguous names and roots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def command(zookeeper_hosts: str, zkplan_root: str) -> Command:
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y", 0), ("n", 1), ("", 1)])
-def test_a_terminal_is_asked(
+def test_a_removal_on_a_terminal_asks_for_confirmation(
     answer: str, left: int, zkplan_client: Client, command: Command
 ) -> None:
     plan = zkplan_client.create_plan("nightly")
@@ -42,7 +42,7 @@ def test_a_terminal_is_asked(
 
 
 @pytest.mark.parametrize("words", [["rm", "--yes"], ["cancel"]])
-def test_a_name_of_several_plans_is_refused_with_their_numbers(
+def test_a_name_shared_by_several_plans_is_refused_with_their_numbers(
     words: list[str], zkplan_client: Client, command: Command
 ) -> None:
     first, second = (zkplan_client.create_plan("nightly") for _ in range(2))
@@ -57,7 +57,7 @@ def test_a_name_of_several_plans_is_refused_with_their_numbers(
     assert [plan.path for plan in zkplan_client.plans()][-1] == second.path
 
 
-def test_a_mistyped_root_is_reported_with_those_beside_it(
+def test_a_mistyped_root_is_reported_with_the_roots_beside_it(
     zookeeper_hosts: str, zkplan_client: Client, command: Command
 ) -> None:
     zkplan_client.prepare()

@@ -1,4 +1,4 @@
-"""A task that takes over its worker gets what the worker has, and nothing of other roots."""
+"""A task that takes over its worker gets the rights of the worker, and none in other roots."""
 
 from __future__ import annotations
 

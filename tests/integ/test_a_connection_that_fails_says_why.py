@@ -1,4 +1,4 @@
-"""Who cannot reach ZooKeeper, or must not, says so; a worker can be stopped meanwhile."""
+"""A process that cannot or must not reach ZooKeeper says so; a worker can be stopped meanwhile."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_unreachable_zookeeper_is_reported_within_the_connect_timeout(
     assert time.monotonic() - start < 10  # that would be the time-out of who asks for none
 
 
-def test_a_command_says_what_it_connects_to_while_nobody_answers() -> None:
+def test_a_command_says_what_it_connects_to_while_no_server_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hosts = f"127.0.0.1:{silent.getsockname()[1]}"
         command = ("plan", "ls", "--hosts", hosts, "--connect-timeout", "600")
@@ -49,7 +49,7 @@ def test_a_command_says_what_it_connects_to_while_nobody_answers() -> None:
             assert process.poll() is None
 
 
-def test_a_call_without_an_answer_ends_after_the_patience(zookeeper_server: ServerProcess) -> None:
+def test_an_unanswered_call_fails_after_the_patience(zookeeper_server: ServerProcess) -> None:
     with zkplan.connect(zookeeper_server.hosts, patience=0.5) as client:
         transport = client.transport
         # A server that has just started, or goes on, may well take longer than that.
@@ -68,7 +68,7 @@ def test_a_call_without_an_answer_ends_after_the_patience(zookeeper_server: Serv
         wait_until(lambda: plan.status().added == 3, "all three are there")
 
 
-def test_a_closed_client_says_so(here: Here) -> None:
+def test_a_call_on_a_closed_client_says_that_it_is_closed(here: Here) -> None:
     client = zkplan.connect(*here)
     plan = client.create_plan()
     client.close()
@@ -80,10 +80,10 @@ def test_a_closed_client_says_so(here: Here) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_child_is_asked_to_connect_anew(zkplan_client: Client, tmp_path: Path) -> None:
+def test_a_forked_child_is_told_to_connect_again(zkplan_client: Client, tmp_path: Path) -> None:
     plan = zkplan_client.create_plan()
     file = tmp_path / "child"
-    # As where another thread asks at the moment of the fork: nobody will let go of it in the child.
+    # As if another thread sent a request during the fork: no thread of the child frees this lock.
     with zkplan_client.transport._requests._lock:
         child = os.fork()
         if child == 0:  # pragma: no cover - in another process
@@ -116,7 +116,7 @@ def run_until_told(file: str) -> None:
         threading.Event().wait(0.01)
 
 
-def test_a_worker_logs_that_its_server_is_silent_and_that_it_answers_again(
+def test_a_worker_logs_when_its_server_falls_silent_and_when_it_answers_again(
     zookeeper_server: ServerProcess, tmp_path: Path
 ) -> None:
     with WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, "--session-timeout", "2") as worker:
@@ -128,7 +128,7 @@ def test_a_worker_logs_that_its_server_is_silent_and_that_it_answers_again(
         wait_until(lambda: worker.said("answers again"), "it says that, too")
 
 
-def test_an_idle_worker_whose_server_is_gone_can_be_stopped(
+def test_an_idle_worker_whose_server_has_ended_can_be_stopped(
     zookeeper_server: ServerProcess, tmp_path: Path
 ) -> None:
     """It holds nothing, so it neither waits for its grace nor for the end of its session."""

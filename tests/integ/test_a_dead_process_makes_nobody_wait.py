@@ -1,4 +1,4 @@
-"""A worker process dies beside its supervisor: its tasks do not wait for the end of its session."""
+"""A supervisor signs off a dead worker process, so its tasks do not wait for its session to end."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_tasks_of_a_killed_process_are_taken_over_before_its_session_ends(
         wait_until(lambda: len(zkplan_client.workers()) == 2, "it is replaced")
 
 
-def test_a_worker_that_has_registered_anew_is_signed_off_under_its_new_id(
+def test_a_worker_that_registered_again_is_signed_off_under_its_new_id(
     zookeeper_hosts: str, zkplan_client: Client, tmp_path: Path
 ) -> None:
     with WorkerProcess(zookeeper_hosts, zkplan_client.root, tmp_path, *OPTIONS) as worker:
@@ -84,7 +84,7 @@ def test_a_process_that_dies_while_the_others_drain_is_signed_off(
         require_taken_over(file, task.result(WAIT_S))
 
 
-def test_a_supervisor_that_cannot_sign_off_tries_again(
+def test_a_supervisor_that_cannot_sign_a_worker_off_tries_again(
     zookeeper_server: ServerProcess, tmp_path: Path
 ) -> None:
     hosts = zookeeper_server.hosts

@@ -1,4 +1,4 @@
-"""`zkplan task replay`: the function of a dead task runs here, and nothing of it is committed."""
+"""`zkplan task replay` runs the function of a dead task here and commits nothing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_dead_task_runs_here_with_its_arguments_and_commits_nothing(
     assert tree(znodes, zkplan_client.root) == before
 
 
-def test_what_has_finished_or_waits_is_not_replayed(here: Here, zkplan_client: Client) -> None:
+def test_a_finished_or_waiting_task_is_not_replayed(here: Here, zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         first = plan.add_task(int)
         last = plan.add_task(str, [first])
@@ -63,7 +63,7 @@ def test_what_has_finished_or_waits_is_not_replayed(here: Here, zkplan_client: C
         replay(plan, first)
 
 
-def test_with_json_only_allowed_functions_are_replayed_as_workers_run_them(
+def test_with_json_only_allowed_functions_are_replayed(
     here: Here, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     imported = tmp_path / "imported"

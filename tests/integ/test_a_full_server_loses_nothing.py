@@ -1,4 +1,4 @@
-"""A server that has no more room: what runs goes on, who is refused is told why."""
+"""On a server without room running plans go on, and a refused client is told why."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def until_refused(add: Callable[[], object]) -> None:
         add()
 
 
-def test_adds_are_refused_and_the_plan_that_runs_drains() -> None:
+def test_a_full_server_refuses_adds_and_a_running_plan_drains() -> None:
     with limited(znodes=600) as client:
         plan = fill(client)
         plan.mark_ready()
@@ -61,7 +61,7 @@ def test_adds_are_refused_and_the_plan_that_runs_drains() -> None:
             later.remove()
 
 
-def test_a_plan_that_is_not_ready_can_be_removed_from_a_full_server() -> None:
+def test_a_plan_not_marked_ready_can_be_removed_from_a_full_server() -> None:
     with limited(znodes=600) as client:
         plan = fill(client)
         with plain_client(client.transport.hosts) as znodes:
@@ -95,7 +95,7 @@ def fill_up(znodes: KazooClient) -> None:
         until_refused(lambda: znodes.create("/filler/x", sequence=True))
 
 
-def test_results_without_room_wait_and_cost_no_attempt(told: Told) -> None:
+def test_results_that_find_no_room_wait_and_cost_no_attempt(told: Told) -> None:
     with overfull() as (client, plan, made, _), plain_client(client.transport.hosts) as znodes:
         told(KEPT)
         assert plan.status().dead == 0
@@ -113,14 +113,14 @@ def test_results_without_room_wait_and_cost_no_attempt(told: Told) -> None:
     told("this worker no longer keeps results")
 
 
-def test_what_was_kept_is_forgotten_with_its_plan(told: Told) -> None:
+def test_a_worker_drops_waiting_results_when_their_plan_is_removed(told: Told) -> None:
     with overfull() as (_, plan, *_):
         told(KEPT)
         plan.remove()
         told("this worker no longer keeps results")
 
 
-def test_claims_without_room_are_logged_once(
+def test_claims_that_find_no_room_are_logged_once(
     told: Told, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each refusal names another znode, and comes once a second."""
@@ -150,7 +150,7 @@ def test_claims_without_room_are_logged_once(
     assert caplog.text.count("there is room for claims again") == 1
 
 
-def test_results_beyond_those_that_are_kept_are_handed_back(
+def test_results_beyond_the_bound_of_waiting_results_are_handed_back(
     monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
     monkeypatch.setattr(kept_results, "KEPT_MAX", 1)
@@ -164,7 +164,7 @@ def test_results_beyond_those_that_are_kept_are_handed_back(
         wait_until(lambda: plan.status().runnable, "runnable again")
 
 
-def test_a_worker_that_stops_hands_back_what_it_keeps(told: Told) -> None:
+def test_a_stopping_worker_hands_back_its_waiting_results(told: Told) -> None:
     with overfull() as (client, plan, _, worker):
         told(KEPT)
         worker.stop(0.5)
@@ -172,7 +172,7 @@ def test_a_worker_that_stops_hands_back_what_it_keeps(told: Told) -> None:
         assert plan.status().dead == 0
 
 
-def test_consumers_run_before_more_producers_where_there_is_no_room_for_all() -> None:
+def test_consumers_run_before_more_producers_if_results_lack_room() -> None:
     with limited(tree_bytes=6_000_000) as client:
         plan = client.create_plan("each result has one reader")
         made = [TaskSpec(lambda: bytes(30_000)) for _ in range(600)]  # 18 MB in all
@@ -199,7 +199,7 @@ def refuse(
         if len(refused) == times or not made or not is_meant(made):
             return real(self, request, done)
         refused.append(request)
-        # What is refused is an operation of the step: without room for the history it would go on.
+        # Refuse an operation of the step itself: without room for its history the step would go on.
         at = max(at for at, op in enumerate(ops) if type(op) is Create and op.path[-5:] != "/seg-")
         answer = Refused(at, Reason.FULL, ops[at].path)
         return real(self, Multi([Check("/")]), lambda _, error: done(answer, error))
@@ -217,7 +217,7 @@ def is_claim(made: list[str]) -> bool:
 
 
 @pytest.mark.parametrize("is_meant", [is_claim, is_publication])
-def test_what_was_refused_once_is_tried_again_soon(
+def test_a_request_refused_once_by_a_full_server_is_retried_soon(
     monkeypatch: pytest.MonkeyPatch, is_meant: Callable[[list[str]], bool]
 ) -> None:
     # The check publishes what was forgotten; it must not be needed.
@@ -239,7 +239,7 @@ def test_what_was_refused_once_is_tried_again_soon(
     assert refused
 
 
-def test_a_log_without_room_uses_no_attempt_and_leaves_no_log(
+def test_a_log_entry_that_finds_no_room_costs_no_attempt_and_leaves_no_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with limited() as client:
@@ -259,7 +259,7 @@ def logs_once() -> int:
     return before
 
 
-def test_a_function_that_meets_a_full_server_of_its_own_fails() -> None:
+def test_a_task_whose_function_raises_server_full_itself_fails() -> None:
     with limited() as client:
         plan = client.create_plan("meets another server")
         task = plan.add_task(meets_a_full_server, attempts=1)
@@ -275,7 +275,7 @@ def meets_a_full_server() -> None:
     raise zkplan.ServerFull("elsewhere there is no room")
 
 
-def test_a_worker_that_may_not_register_says_why(told: Told) -> None:
+def test_a_worker_that_a_full_server_does_not_register_says_why(told: Told) -> None:
     with limited(znodes=600) as client:
         plan = fill(client)
         with plain_client(client.transport.hosts) as znodes:
@@ -291,7 +291,7 @@ def test_a_worker_that_may_not_register_says_why(told: Told) -> None:
                     worker.stop(0)
 
 
-def test_claims_whose_commit_is_behind_are_bounded(
+def test_claims_that_wait_for_their_commit_are_bounded_on_a_server(
     zkplan_client: Client, worker: zkplan.Worker
 ) -> None:
     plan = zkplan_client.create_plan("large results")
@@ -300,6 +300,6 @@ def test_claims_whose_commit_is_behind_are_bounded(
     plan.mark_ready()
     while not plan.is_drained():
         most = max(most, standing_claims(zkplan_client))
-    # Four slots, what is claimed ahead, and what may wait to be committed.
+    # Four slots, the claims ahead, and the claims that may wait for their commit.
     assert 0 < most <= 4 + 160 + 640
     plan.remove()

@@ -1,4 +1,4 @@
-"""What a notebook shows of a plan follows it in a real kernel, and stops by itself."""
+"""The display of a plan in a real notebook kernel follows the plan, and stops by itself."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def notebook() -> Iterator[Notebook]:
         manager.shutdown_kernel(now=True)
 
 
-def test_what_a_cell_shows_follows_the_plan_after_the_cell_has_ended(
+def test_the_output_of_a_cell_follows_the_plan_after_the_cell_has_ended(
     notebook: Notebook, zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     hosts, root = here
@@ -147,7 +147,7 @@ def is_looking() -> bool:
     return any(thread.name == live.THREAD for thread in threading.enumerate())
 
 
-def test_an_old_display_says_that_it_is_one_and_no_thread_is_left(
+def test_an_old_display_says_that_it_is_old_and_leaves_no_thread(
     cells: Cells, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "DISPLAYS_MAX", 2)
@@ -174,7 +174,7 @@ def test_an_old_display_says_that_it_is_one_and_no_thread_is_left(
     assert all("display it again" in shown for shown in cells.shown[3:])
 
 
-def test_what_has_ended_starts_no_thread_and_outside_of_a_notebook_nothing_is_shown(
+def test_a_removed_plan_starts_no_thread_and_nothing_shows_outside_a_notebook(
     cells: Cells, zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import IPython

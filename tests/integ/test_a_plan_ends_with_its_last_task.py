@@ -1,4 +1,4 @@
-"""Whoever ends the last task of a plan ends the plan: nobody has to wait for it, or to check it."""
+"""The worker that ends the last task of a plan ends the plan, without any wait or check."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_large_result_without_dependents_ends_its_plan(
     assert len(list(plan.outcomes())) == (keep is None)
 
 
-def test_who_goes_on_after_the_last_edge_ends_the_plan(
+def test_a_worker_that_resumes_a_delivery_after_the_last_edge_ends_the_plan(
     here: Here, zkplan_client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -57,7 +57,7 @@ def test_who_goes_on_after_the_last_edge_ends_the_plan(
     assert list(plan.outcomes()) == []
 
 
-def test_a_delivery_that_counts_as_fenced_ends_its_plan_too(
+def test_a_delivery_whose_last_answer_was_lost_still_ends_its_plan(
     here: Here, zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last answer was lost, and the task was read again: all that shows is that it is gone."""

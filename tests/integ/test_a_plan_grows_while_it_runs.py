@@ -51,7 +51,7 @@ def test_a_finished_task_with_a_kept_result_may_be_an_argument(
     assert plan.wait(30).finished == 5
 
 
-def test_an_add_of_several_transactions_says_how_much_of_it_was_added(
+def test_an_interrupted_add_of_several_transactions_says_how_much_was_added(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = zkplan_client.create_plan()
@@ -64,7 +64,7 @@ def test_an_add_of_several_transactions_says_how_much_of_it_was_added(
         wait_until(same.is_drained, "the plan is drained")
         yield from add_wide_join(author, task)
 
-    # A join of so many edges has transactions of its own; what stands before it has ended by then.
+    # Such a wide join has transactions of its own; the tasks before it have ended by then.
     monkeypatch.setattr(wide_join, "add_wide_join", add_when_drained)
     parts = [TaskSpec(abs, [-number], keep=True) for number in range(EDGES_PER_MULTI + 1)]
     with pytest.raises(
@@ -101,7 +101,7 @@ def test_a_running_task_adds_tasks_that_add_tasks(zkplan_client: Client) -> None
     assert (status.finished, status.dead) == (31 + 15, 0)
 
 
-def test_the_result_of_the_adding_task_is_an_argument_of_what_it_adds(
+def test_the_result_of_the_adding_task_is_an_argument_of_the_added_task(
     zkplan_client: Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "seen"
@@ -162,7 +162,7 @@ def adds_upon(file: str, number: str, _: int) -> None:
     plan.add_task(note_sum, [file, plan.task(number)], name="late")
 
 
-def test_adding_upon_a_result_that_was_not_kept_fails_the_adder_with_the_reason(
+def test_a_task_that_adds_a_dependent_of_an_unkept_result_fails_with_the_reason(
     zkplan_client: Client,
 ) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
@@ -195,7 +195,7 @@ def test_a_large_result_and_its_adds_are_committed_together(
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 @pytest.mark.parametrize("how", ["task", "tasks", "map"])
-def test_a_builder_whose_result_nobody_takes_may_return_what_it_adds(
+def test_a_builder_without_dependents_may_return_the_tasks_it_adds(
     zkplan_client: Client, isolation: Any, how: str
 ) -> None:
     def build() -> Any:
@@ -210,7 +210,7 @@ def test_a_builder_whose_result_nobody_takes_may_return_what_it_adds(
     assert builder.result(1) is None
 
 
-#: What no request carries, with a join of more edges than one transaction makes.
+#: More than one request carries, with a join of more edges than one transaction makes.
 PARTS, LARGE = EDGES_PER_MULTI, 5
 
 
@@ -254,7 +254,7 @@ def test_a_task_adds_as_many_tasks_as_an_author_may(
         require_built(plan, tmp_path)
 
 
-def test_a_task_in_a_process_of_its_own_adds_as_many(zkplan_client: Client, tmp_path: Path) -> None:
+def test_a_task_in_its_own_process_adds_as_many(zkplan_client: Client, tmp_path: Path) -> None:
     def build() -> None:
         plan = zkplan.current().plan
         parts = [plan.add_task(len, [b"x" * 250_000]) for _ in range(5)]
@@ -270,7 +270,7 @@ def test_a_task_in_a_process_of_its_own_adds_as_many(zkplan_client: Client, tmp_
 @pytest.mark.parametrize(
     "point", ["wide.fixing", "wide_adds.between", "wide_adds.edges", "wide_adds.let_go"]
 )
-def test_what_a_task_adds_is_added_once_wherever_its_worker_dies(
+def test_tasks_added_by_a_task_are_added_once_wherever_its_worker_dies(
     here: Here,
     zkplan_client: Client,
     tmp_path: Path,
@@ -324,7 +324,7 @@ def test_a_dependency_that_is_lost_while_tasks_are_added_fails_its_dependent(
     assert (plan.status().finished, plan.status().dead) == (1 + 1 + 5, 1)
 
 
-def test_an_added_task_that_no_request_carries_fails_its_adder_at_once(
+def test_a_task_that_adds_a_task_too_large_for_a_request_fails_at_once(
     zkplan_client: Client,
 ) -> None:
     def greedy() -> None:

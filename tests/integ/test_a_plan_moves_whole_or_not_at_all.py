@@ -1,4 +1,4 @@
-"""An export shows one moment or is refused; an import makes all of a plan or nothing that runs."""
+"""An export shows one moment or is refused; an import makes a whole plan or nothing that runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from zkplan.values.keyring import AES, new_key
 from .moving import facts, half_run
 
 
-def test_a_plan_that_is_running_is_not_exported_unless_it_is_paused_first(
+def test_a_running_plan_is_not_exported_unless_it_is_paused_first(
     zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     gate, folder = str(tmp_path / "gate"), tmp_path / "exports"
@@ -54,7 +54,7 @@ def test_a_plan_that_is_running_is_not_exported_unless_it_is_paused_first(
     assert (exported.state, exported.tasks) == ("paused", 1)
 
 
-def test_claims_of_a_vanished_worker_do_not_keep_a_plan_from_its_export(
+def test_claims_of_a_vanished_worker_do_not_prevent_an_export(
     zkplan_client: Client, elsewhere: Client, znodes: KazooClient, tmp_path: Path
 ) -> None:
     """No other worker may be left to release them."""
@@ -75,7 +75,7 @@ def test_claims_of_a_vanished_worker_do_not_keep_a_plan_from_its_export(
 @pytest.mark.parametrize(
     ("child", "told"), [("incomplete", "is still being defined"), ("adds", "is still adding tasks")]
 )
-def test_a_task_that_is_still_being_defined_or_adds_others_is_waited_for(
+def test_a_plan_with_a_task_still_being_defined_or_adding_others_is_not_exported(
     zkplan_client: Client, znodes: KazooClient, tmp_path: Path, child: str, told: str
 ) -> None:
     plan = zkplan_client.create_plan()
@@ -87,7 +87,7 @@ def test_a_task_that_is_still_being_defined_or_adds_others_is_waited_for(
 
 
 @pytest.mark.parametrize("adds", [1, 1000])
-def test_tasks_that_are_added_while_a_plan_is_read_are_noticed(
+def test_tasks_added_while_a_plan_is_being_exported_are_noticed(
     adds: int,
     zkplan_client: Client,
     elsewhere: Client,
@@ -118,7 +118,7 @@ def test_tasks_that_are_added_while_a_plan_is_read_are_noticed(
     assert len(list(found.tasks())) == 4
 
 
-def test_a_plan_that_was_changed_since_is_not_removed(zkplan_client: Client) -> None:
+def test_a_plan_that_changed_since_its_survey_is_not_retired(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan()
     plan.add_task(len, ["four"])
     transport = zkplan_client.transport
@@ -132,7 +132,7 @@ def test_a_plan_that_was_changed_since_is_not_removed(zkplan_client: Client) -> 
     assert plan.status().state == "cancelled"
 
 
-def test_an_export_replaces_no_file(zkplan_client: Client, tmp_path: Path) -> None:
+def test_an_export_does_not_replace_a_file(zkplan_client: Client, tmp_path: Path) -> None:
     (tmp_path / "plan").write_text("precious")
     plan = zkplan_client.create_plan()
     with pytest.raises(ZkplanError, match="exists, and an export never overwrites"):
@@ -141,7 +141,7 @@ def test_an_export_replaces_no_file(zkplan_client: Client, tmp_path: Path) -> No
         export_plan(plan, tmp_path / "no folder" / "plan")
 
 
-def test_a_plan_is_imported_once_unless_a_copy_is_asked_for(
+def test_a_plan_is_imported_only_once_unless_a_copy_is_asked_for(
     zkplan_client: Client, elsewhere: Client, tmp_path: Path
 ) -> None:
     plan = zkplan_client.create_plan("once")
@@ -154,7 +154,7 @@ def test_a_plan_is_imported_once_unless_a_copy_is_asked_for(
     assert [found.name for found in elsewhere.plans()] == ["once", "once"]
 
 
-def test_an_import_that_died_midway_left_nothing_that_runs(
+def test_an_interrupted_import_leaves_nothing_that_runs(
     zkplan_client: Client, elsewhere: Client, tmp_path: Path
 ) -> None:
     """It bears another name, takes no tasks, and goes as any other plan; then nothing is left."""
@@ -187,7 +187,7 @@ def test_an_import_that_died_midway_left_nothing_that_runs(
         assert tree(transport.client, elsewhere.root) == empty
 
 
-def test_an_import_that_fails_leaves_nothing(
+def test_a_failed_import_leaves_nothing(
     zkplan_client: Client, elsewhere: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Here the file is cut short after it was checked."""

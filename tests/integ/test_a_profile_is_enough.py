@@ -1,4 +1,4 @@
-"""Every command works on a secured server with a profile alone, and leaves nothing open there."""
+"""With only a profile every command works on a secured server, and leaves no znode open."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Commands:
             yield process
 
 
-#: What is run before there is a worker.
+#: Commands that run before there is a worker.
 FIRST = (
     *("root init", "root show", "root lock", "metrics"),
     *("plan ls", "plan show keeps", "task ls keeps"),
@@ -146,7 +146,7 @@ OF_PROCESSES = (
 
 
 @pytest.mark.timeout(240)
-def test_every_command_of_the_reference_works(
+def test_every_command_of_the_reference_works_with_a_profile_alone(
     config: Path,
     server: Secured,
     tmp_path: Path,
@@ -236,7 +236,7 @@ def test_a_dead_worker_process_is_signed_off_with_the_login(config: Path, tmp_pa
         command = ("worker", "--processes", "2", "--session-timeout", "60")
         with (tmp_path / "log").open("wb") as log:
             stack.enter_context(started(*ZKPLAN, *command, stdout=log, stderr=log))
-        # Who is in the tree may not know it yet, and then its supervisor cannot sign it off.
+        # A worker in the tree may not know its ID yet, and then its supervisor cannot sign it off.
         log_of = (tmp_path / "log").read_text
         wait_until(lambda: len({*READY.findall(log_of())}) == 2, "2 workers are ready")
         first = client.workers()[0]

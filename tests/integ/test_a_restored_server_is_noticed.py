@@ -1,4 +1,4 @@
-"""A client whose server went back in time is told so; one whose server was away goes on."""
+"""A client reports a server that was restored, and goes on after a server that was away."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from zkplan.testing.server_process import ServerProcess
 
 ROOT = "/restored"
 SESSION_S = 1.0
-#: More transactions than a server makes by itself when it is back; once it has caught up, nobody
-#: can see any more that it went back.
+#: More transactions than a restored server makes by itself: once it has caught up, no client can
+#: see that it went back.
 LOST = 50
 
 
@@ -36,7 +36,7 @@ def go_back(server: ServerProcess, folder: Path, lose: Callable[[int], object]) 
     server.start()
 
 
-def test_a_client_that_has_seen_more_than_the_server_reports_a_restore(
+def test_a_client_that_has_seen_newer_data_than_the_server_reports_a_restore(
     zookeeper_server: ServerProcess, tmp_path: Path
 ) -> None:
     """The server just closes its connection; without asking anew it would wait for ever."""
@@ -51,7 +51,7 @@ def test_a_client_that_has_seen_more_than_the_server_reports_a_restore(
         assert [plan.name for plan in client.plans()] == ["stands in the snapshot"]
 
 
-def test_a_client_whose_server_was_away_for_several_sessions_goes_on(
+def test_a_client_goes_on_after_its_server_was_away_for_several_sessions(
     zookeeper_server: ServerProcess,
 ) -> None:
     with zkplan.connect(zookeeper_server.hosts, ROOT, session_timeout=SESSION_S) as client:
@@ -86,7 +86,7 @@ def test_worker_processes_just_started_are_replaced_when_the_server_is_restored(
 
         def lose(number: int) -> None:
             with client.create_plan(f"lost {number}") as plan:
-                # Who was not connected meanwhile has lost nothing; the last plan needs both.
+                # A worker that was not connected has lost nothing; the last plan needs both.
                 if number == LOST - 1:
                     plan.add_tasks([TaskSpec(meet, [str(met), 2]) for _ in range(2)])
             if number == LOST - 1:

@@ -29,7 +29,7 @@ def served(port: int, *options: str) -> Iterator[subprocess.Popen[str]]:
         assert process.wait(30) == 0
 
 
-def test_it_says_its_address_and_ends_with_ctrl_c() -> None:
+def test_the_server_prints_its_address_and_ends_on_ctrl_c() -> None:
     port = free_port()
     with served(port) as process:
         assert f"127.0.0.1:{port}" in first_line(process)
@@ -37,7 +37,7 @@ def test_it_says_its_address_and_ends_with_ctrl_c() -> None:
             client.create_plan("kept only while it runs")
 
 
-def test_plans_in_a_folder_that_is_given_are_there_the_next_time(tmp_path: Path) -> None:
+def test_plans_in_a_given_folder_are_there_the_next_time(tmp_path: Path) -> None:
     port = free_port()
     with served(port, "--data", str(tmp_path / "data")) as process:
         assert "kept" in first_line(process)
@@ -49,7 +49,7 @@ def test_plans_in_a_folder_that_is_given_are_there_the_next_time(tmp_path: Path)
             assert [plan.name for plan in client.plans()] == ["kept"]
 
 
-def test_a_port_that_is_taken_is_said_at_once() -> None:
+def test_a_port_in_use_is_reported_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         ran = run_python("-m", "zkplan.testing", "--port", port)

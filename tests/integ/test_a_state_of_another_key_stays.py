@@ -1,4 +1,4 @@
-"""Who cannot read the state of a plan does not change it: it may have been cancelled."""
+"""A client that cannot read the state of a plan does not change it: it may be cancelled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.either
 
 @pytest.mark.parametrize("state", ["defining", "running", "paused", "cancelled"])
 @pytest.mark.parametrize("key", ["theirs", ""])
-def test_a_state_is_not_changed_with_another_key_or_with_none(
+def test_a_state_is_not_changed_with_another_key_or_without_a_key(
     key: str,
     state: str,
     here: Here,

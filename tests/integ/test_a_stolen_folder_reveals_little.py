@@ -1,4 +1,4 @@
-"""A copy of the folder of an embedded server, in the hands of whoever has stolen it."""
+"""What a thief can do with a copy of the folder of an embedded server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def copied(folder: Path) -> tuple[str, bool]:
     return f"embedded:{stolen}", any(text in file.read_bytes() for file in files for text in texts)
 
 
-def test_the_own_key_of_a_folder_opens_a_copy_of_it(tmp_path: Path) -> None:
+def test_a_copy_of_a_folder_opens_with_the_key_of_the_folder(tmp_path: Path) -> None:
     path, number = run_one(f"embedded:{tmp_path / 'data'}")
     address, is_plain = copied(tmp_path / "data")
     assert is_plain
@@ -42,7 +42,7 @@ def test_the_own_key_of_a_folder_opens_a_copy_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["secret", "aes"])
-def test_a_copy_without_the_keys_is_not_opened_and_what_is_added_to_it_does_not_run(
+def test_a_copy_does_not_open_without_keys_and_tasks_added_to_it_do_not_run(
     kind: str, tmp_path: Path
 ) -> None:
     if kind == "aes":

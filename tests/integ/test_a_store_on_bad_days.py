@@ -1,4 +1,4 @@
-"""A store that comes and goes: what is told of it is right, and nothing is left behind."""
+"""A store that comes and goes: messages about it are right, and no blob is left behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def said_by(wait: Callable[[float], Any]) -> str:
     return str(ended.value)
 
 
-def test_a_value_is_not_lost_that_could_not_be_read_before_its_store_came_back(
+def test_a_read_that_fails_while_the_store_comes_back_loses_no_value(
     place: Place, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with client.create_plan() as plan:
@@ -43,7 +43,7 @@ def test_a_value_is_not_lost_that_could_not_be_read_before_its_store_came_back(
     assert store.read(place.folder_of(plan).name, blob)
 
 
-def test_a_folder_that_is_not_mounted_is_named_and_not_taken_for_an_empty_one(
+def test_an_unmounted_store_folder_is_reported_and_not_taken_for_an_empty_one(
     place: Place, client: Client, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     with client.create_plan() as plan:
@@ -74,7 +74,7 @@ def test_a_wait_that_ends_says_that_the_plan_waits_for_the_store(
         wait_until(lambda: named in said_by(task.result), "the task's wait names it")
 
 
-def test_a_removal_without_an_answer_deletes_the_folder_when_it_is_repeated(
+def test_a_repeated_removal_deletes_the_folder_that_an_unanswered_one_left(
     place: Place, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with client.create_plan() as plan:

@@ -1,4 +1,4 @@
-"""What an access list refuses is told: each command says the path and the right, and ends with 2.
+"""Each command that an access list refuses names the path and the right, and exits with 2.
 
 On ZooKeeper and on the embedded server alike.
 """
@@ -64,7 +64,7 @@ READING = {
     "root show": "",
     "root init": "",
 }
-#: What ends with 1 where all may be read: a plan that has failed, or a root that is open.
+#: Commands that exit with 1 when all may be read: the plan has failed, or the root is open.
 ENDS_WITH_1 = ("plan wait", "task replay", "root show", "root init")
 WRITING = {
     "plan gc": ("--state failed --keep 0 --yes", "write", "{failed_path}/ready"),
@@ -98,7 +98,7 @@ WRITING = {
     "run": ("{plan_file} --no-wait", "create", "{root}"),
     "root lock": ("", "admin", "{root}"),
 }
-#: Those with a test of their own below, and those that read nothing of ZooKeeper.
+#: Commands with a test of their own below, and commands that read nothing of ZooKeeper.
 TRIED_ELSEWHERE = {"root rotate-key", "serve", "worker", "demo", "stress"}
 NOT_OF_A_ROOT = {"root new-key", "serve new-token", "plan archived", "server"}
 NOT_OF_A_ROOT |= {"config show", "config check"}  # the latter: test_config_check.py
@@ -157,12 +157,12 @@ def world(
         remove_tree(plain, root)
 
 
-def test_every_command_that_reads_or_writes_plans_is_tried() -> None:
+def test_these_tests_try_every_command_that_reads_or_writes_plans() -> None:
     found = {path.removeprefix("zkplan ") for path in commands(cli, "zkplan")}
     assert found == {*READING, *WRITING} | TRIED_ELSEWHERE | NOT_OF_A_ROOT
 
 
-def test_a_command_without_rights_says_which_is_missing_where(
+def test_a_command_without_rights_names_the_missing_right_and_the_path(
     world: World, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At d18eeb0 `plan retry` said "0 tasks runnable again" and ended with 0."""
@@ -193,7 +193,7 @@ def test_a_command_without_rights_says_which_is_missing_where(
     assert world.owner.plan("paused").status().state == "paused"
 
 
-def test_what_may_not_be_read_is_not_called_closed(here: Here, run: Run) -> None:
+def test_an_unreadable_znode_is_not_called_closed(here: Here, run: Run) -> None:
     """`root show` said "open no" of it, and `root lock` that all is closed."""
     hosts, root = here
     other = [("digest", "other:password")]
@@ -224,7 +224,7 @@ def test_what_may_not_be_read_is_not_called_closed(here: Here, run: Run) -> None
             remove_tree(both, root)
 
 
-def test_a_key_that_may_not_be_rotated_is_reported(
+def test_a_key_rotation_that_an_access_list_refuses_is_reported(
     world: World, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts, root = world.here
@@ -242,7 +242,7 @@ def test_a_key_that_may_not_be_rotated_is_reported(
         remove_tree(owner.transport.client, owner.root)
 
 
-def test_a_service_that_may_not_read_its_root_says_so(world: World) -> None:
+def test_a_service_without_the_right_to_read_its_root_says_so(world: World) -> None:
     hosts, root = world.here
     options = ("--hosts", hosts, "--root", root, "--listen", "127.0.0.1:0")
     with started(sys.executable, "-m", "zkplan", "serve", *options) as process:
@@ -264,7 +264,7 @@ def test_a_run_that_may_not_create_its_root_says_so(world: World, command: str, 
     assert re.search(f"the right `{right}` is missing on ", said.err), said
 
 
-def test_a_plan_that_may_not_be_read_does_not_hide_the_others(
+def test_an_unreadable_plan_does_not_hide_other_plans(
     zkplan_client: Client, zookeeper_hosts: str, run: Run
 ) -> None:
     zkplan_client.create_plan("open")
@@ -284,7 +284,7 @@ def test_a_plan_that_may_not_be_read_does_not_hide_the_others(
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_worker_that_may_not_register_says_so_within_5_seconds(
+def test_a_worker_without_the_right_to_register_says_so_within_5_seconds(
     world: World, processes: str
 ) -> None:
     """At d18eeb0 it was silent. It waits for the right, and ends where it may not even read."""

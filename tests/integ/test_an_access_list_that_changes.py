@@ -1,4 +1,4 @@
-"""An access list shuts workers out of a task and is taken back: told once, and the task ends.
+"""An access list shuts workers out of a task and is lifted: it is logged, and the task ends.
 
 The worker that holds its claim lives on meanwhile, so nobody else may settle it.
 """
@@ -77,7 +77,7 @@ def under_way(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_an_outcome_that_is_shut_out_is_reported_when_it_can_be(
+def test_an_outcome_that_an_access_list_refuses_is_committed_once_it_may_be(
     fails: bool, zkplan_client: Client, tmp_path: Path, shut: Shut, told: Told
 ) -> None:
     """A result costs one attempt; of a failure the attempt has been used up already."""
@@ -98,7 +98,7 @@ def test_an_outcome_that_is_shut_out_is_reported_when_it_can_be(
 
 
 @pytest.mark.parametrize("tasks", [1, 3, 40])
-def test_tasks_that_could_not_be_read_run_once_when_they_can(
+def test_unreadable_tasks_run_once_each_after_they_become_readable(
     zkplan_client: Client, tmp_path: Path, shut: Shut, told: Told, tasks: int
 ) -> None:
     (tmp_path / "go").touch()
@@ -115,7 +115,7 @@ def test_tasks_that_could_not_be_read_run_once_when_they_can(
     assert len(notes(tmp_path / "began")) == tasks
 
 
-def test_a_claim_that_could_not_be_handed_back_is_when_it_can(
+def test_a_claim_that_could_not_be_handed_back_is_handed_back_once_it_may_be(
     zkplan_client: Client, tmp_path: Path, shut: Shut, told: Told
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -128,7 +128,7 @@ def test_a_claim_that_could_not_be_handed_back_is_when_it_can(
     wait_until(lambda: plan.status().runnable == 1, "it is handed back")
 
 
-def test_a_task_that_adds_tasks_to_a_plan_that_it_may_not_read_fails_alone(
+def test_a_task_that_adds_to_an_unreadable_plan_fails_alone(
     zkplan_client: Client, tmp_path: Path, shut: Shut, worker: zkplan.Worker
 ) -> None:
     with zkplan_client.create_plan(attempts=2) as plan:
@@ -146,7 +146,7 @@ def test_a_task_that_adds_tasks_to_a_plan_that_it_may_not_read_fails_alone(
 @pytest.mark.parametrize(
     "acl", [UNREADABLE, SHUT, READ_ONLY], ids=["unreadable", "shut", "read only"]
 )
-def test_a_wide_delivery_that_is_shut_out_fails_alone(
+def test_a_wide_delivery_that_an_access_list_refuses_fails_alone(
     zkplan_client: Client, tmp_path: Path, shut: Shut, worker: zkplan.Worker, acl: list[ACL]
 ) -> None:
     plan = zkplan_client.create_plan(attempts=2)
@@ -167,7 +167,7 @@ def test_a_wide_delivery_that_is_shut_out_fails_alone(
     assert len(others) == WIDE
 
 
-def test_a_claims_node_is_cleared_but_for_what_an_access_list_forbids(
+def test_a_claims_node_is_cleared_except_for_claims_an_access_list_protects(
     here: Here, zkplan_client: Client, tmp_path: Path, shut: Shut, worker: zkplan.Worker, told: Told
 ) -> None:
     """A claim deleted without an entry in its place would be a task lost for ever."""
@@ -190,7 +190,7 @@ def test_a_claims_node_is_cleared_but_for_what_an_access_list_forbids(
         assert [plan.wait(30).dead for plan in plans] == [0, 0]
 
 
-def test_a_start_that_may_not_be_noted_uses_up_no_attempt_and_loses_no_task(
+def test_a_start_that_may_not_be_recorded_costs_no_attempt_and_loses_no_task(
     zkplan_client: Client, tmp_path: Path, shut: Shut, told: Told
 ) -> None:
     """It is noted of tasks whose earlier claim ended without an outcome; these start in turn."""
@@ -218,7 +218,7 @@ def test_a_start_that_may_not_be_noted_uses_up_no_attempt_and_loses_no_task(
     assert plan.wait(30).dead == 0
 
 
-def test_an_argument_that_may_not_be_read_uses_up_no_attempt(
+def test_an_argument_that_may_not_be_read_costs_no_attempt(
     zkplan_client: Client, tmp_path: Path, shut: Shut, told: Told
 ) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
@@ -240,7 +240,7 @@ def test_an_argument_that_may_not_be_read_uses_up_no_attempt(
     assert plan.wait(30).dead == 0
 
 
-def test_a_worker_does_not_wait_for_what_rests_when_it_leaves(
+def test_a_stopping_worker_does_not_wait_for_tasks_it_cannot_read(
     zkplan_client: Client, tmp_path: Path, shut: Shut, worker: zkplan.Worker, told: Told
 ) -> None:
     (tmp_path / "go").touch()
@@ -253,7 +253,7 @@ def test_a_worker_does_not_wait_for_what_rests_when_it_leaves(
     assert not zkplan_client.workers()
 
 
-def test_a_claims_node_that_may_not_be_read_loses_no_claim(
+def test_an_unreadable_claims_node_loses_no_claim(
     zkplan_client: Client, tmp_path: Path, shut: Shut, told: Told
 ) -> None:
     (tmp_path / "go").touch()
@@ -268,7 +268,7 @@ def test_a_claims_node_that_may_not_be_read_loses_no_claim(
     assert task.result(30) == 1
 
 
-def test_a_delayed_entry_that_may_not_be_made_runnable_keeps_no_other_waiting(
+def test_a_delayed_entry_that_may_not_be_moved_does_not_delay_others(
     here: Here,
     zkplan_client: Client,
     tmp_path: Path,
@@ -297,7 +297,7 @@ def test_a_delayed_entry_that_may_not_be_made_runnable_keeps_no_other_waiting(
         assert tasks[0].result(30) == 2
 
 
-def test_what_somebody_else_shuts_hides_no_plan_and_ends_no_worker(
+def test_znodes_that_somebody_locks_hide_no_other_plan_and_end_no_worker(
     zkplan_client: Client, tmp_path: Path, shut: Shut
 ) -> None:
     (tmp_path / "go").touch()

@@ -1,4 +1,4 @@
-"""What cannot work is refused before anything is written, with an error that says what to do."""
+"""Bad input is refused before anything is written, with an error that says what to do."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def nested(levels: int) -> list[Any]:
     return made
 
 
-def test_an_argument_nested_too_deeply_is_named_and_a_result_is_a_failure(
+def test_a_too_deeply_nested_argument_is_named_and_such_a_result_is_a_failure(
     zkplan_client: Client, znodes: KazooClient, worker: zkplan.Worker
 ) -> None:
     plan = zkplan_client.create_plan(attempts=1)
@@ -67,7 +67,7 @@ def test_an_option_of_a_plan_out_of_range_is_refused(
     assert zkplan_client.plans() == []
 
 
-def test_an_option_that_others_call_retries_is_refused_with_its_name_here(
+def test_the_option_retries_is_refused_with_a_hint_to_attempts(
     zkplan_client: Client,
 ) -> None:
     plan = zkplan_client.create_plan()
@@ -82,7 +82,7 @@ def test_an_option_that_others_call_retries_is_refused_with_its_name_here(
     assert len(zkplan_client.plans()) == 1
 
 
-def test_an_export_of_what_is_no_plan_says_what_it_takes(
+def test_an_export_of_a_non_plan_says_what_export_takes(
     zkplan_client: Client, tmp_path: Path
 ) -> None:
     with pytest.raises(ZkplanError, match=r"takes a handle on a plan.*client\.plan\(4\)"):
@@ -90,12 +90,12 @@ def test_an_export_of_what_is_no_plan_says_what_it_takes(
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, 5, "two\nlines", "a\tb", "\x1b[31mred", "nul\0"])
-def test_names_of_plans_have_bounds(name: Any, zkplan_client: Client) -> None:
+def test_plan_names_of_bad_length_or_form_are_refused(name: Any, zkplan_client: Client) -> None:
     with pytest.raises(InvalidTask, match="1 to 200 printable characters"):
         zkplan_client.create_plan(name)
 
 
-def test_a_plan_that_is_removed_says_so_to_every_call(zkplan_client: Client) -> None:
+def test_every_call_on_a_removed_plan_says_that_it_was_removed(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan()
     task = plan.add_task(int)
     again = zkplan_client.plan(plan.path)
@@ -119,7 +119,7 @@ def test_a_plan_that_is_removed_says_so_to_every_call(zkplan_client: Client) -> 
             call()
 
 
-def test_a_cancelled_plan_takes_no_tasks_and_never_goes_on(zkplan_client: Client) -> None:
+def test_a_cancelled_plan_takes_no_tasks_and_cannot_be_resumed(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan()
     first = plan.add_task(int)
     plan.cancel()
@@ -139,7 +139,7 @@ def test_a_cancelled_plan_takes_no_tasks_and_never_goes_on(zkplan_client: Client
     assert (status.state, status.tasks, status.added) == ("cancelled", 1, 1)
 
 
-def test_what_was_never_marked_ready_is_not_resumed(zkplan_client: Client) -> None:
+def test_a_plan_never_marked_ready_cannot_be_resumed_or_paused(zkplan_client: Client) -> None:
     """Its author may be just adding tasks; a plan that was started too early cannot be undone."""
     plan = zkplan_client.create_plan()
     plan.add_task(int)
@@ -150,7 +150,7 @@ def test_what_was_never_marked_ready_is_not_resumed(zkplan_client: Client) -> No
 
 
 @pytest.mark.usefixtures("worker")
-def test_the_dead_of_a_cancelled_plan_are_not_retried(zkplan_client: Client) -> None:
+def test_dead_tasks_of_a_cancelled_plan_are_not_retried(zkplan_client: Client) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
         task = plan.add_task(int, ["no number"])
     with pytest.raises(ValueError, match="no number"):
@@ -177,7 +177,7 @@ def test_a_drained_plan_takes_no_more_tasks(zkplan_client: Client) -> None:
     assert plan.is_drained()
 
 
-def test_a_plan_that_is_not_there_is_not_found(zkplan_client: Client) -> None:
+def test_a_missing_plan_is_not_found(zkplan_client: Client) -> None:
     zkplan_client.create_plan("exists")
     for which in (
         "missing",
@@ -191,12 +191,12 @@ def test_a_plan_that_is_not_there_is_not_found(zkplan_client: Client) -> None:
 
 
 @pytest.mark.parametrize("root", ["", "zkplan", "/", "/a//b", "/a/../b", "/zookeeper", "/a\x00b"])
-def test_a_root_that_is_no_path_is_refused(root: str, zookeeper_hosts: str) -> None:
+def test_a_root_that_is_not_a_path_is_refused(root: str, zookeeper_hosts: str) -> None:
     with pytest.raises(ZkplanError, match=r"root must be a (path|text of one line)"):
         zkplan.connect(zookeeper_hosts, root=root)
 
 
-def test_a_block_that_raises_leaves_nothing_behind(
+def test_a_block_that_raises_leaves_no_plan_behind(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     def give_up_midway() -> None:
@@ -221,7 +221,7 @@ def test_a_block_that_raises_leaves_nothing_behind(
     assert tree(znodes, zkplan_client.root) == before
 
 
-def test_a_block_on_a_plan_that_existed_leaves_it_as_it_was(zkplan_client: Client) -> None:
+def test_a_block_that_raises_leaves_an_existing_plan_as_it_was(zkplan_client: Client) -> None:
     def give_up() -> None:
         with zkplan_client.plan("mine") as plan:
             plan.add_task(int)
@@ -235,7 +235,7 @@ def test_a_block_on_a_plan_that_existed_leaves_it_as_it_was(zkplan_client: Clien
     assert (status.state, status.tasks) == ("defining", 1)
 
 
-def test_a_block_within_itself_is_refused(zkplan_client: Client) -> None:
+def test_opening_the_block_of_a_plan_twice_is_refused(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         with pytest.raises(PlanError, match="already open"):
             plan.__enter__()
@@ -244,7 +244,7 @@ def test_a_block_within_itself_is_refused(zkplan_client: Client) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-def test_what_is_no_task_is_refused_by_what_it_is(zkplan_client: Client) -> None:
+def test_an_object_that_is_not_a_task_is_refused_with_a_remedy(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(abs, [1])
         results = plan.map(abs, [1])

@@ -44,7 +44,7 @@ def given(server: str) -> Iterator[tuple[str, str]]:
         pytest.param("embedded", marks=pytest.mark.slow),
     ],
 )
-def test_a_quick_benchmark_measures_what_is_asked_for_and_writes_a_complete_report(
+def test_a_quick_benchmark_measures_the_chosen_parts_and_writes_a_full_report(
     server: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "report.json"
@@ -98,7 +98,7 @@ def test_the_two_servers_are_compared_request_by_request(server: str, tmp_path: 
 
 
 @pytest.mark.slow
-def test_peers_that_are_not_installed_are_skipped_and_the_others_compared(tmp_path: Path) -> None:
+def test_peers_that_are_not_installed_are_skipped_and_the_rest_are_compared(tmp_path: Path) -> None:
     python = venv_without_peers(tmp_path)
     file = tmp_path / "report.json"
     options = ("--server", "embedded", "--peers-python", str(python), "--json", str(file))
@@ -118,7 +118,7 @@ def test_peers_that_are_not_installed_are_skipped_and_the_others_compared(tmp_pa
 
 
 @pytest.mark.slow
-def test_leases_beside_peers_that_are_not_installed_are_those_of_zkplan(tmp_path: Path) -> None:
+def test_the_lease_benchmark_reports_zkplan_alone_if_no_peer_is_installed(tmp_path: Path) -> None:
     python = venv_without_peers(tmp_path)
     sizes = ("--tasks", "100", "--batch", "20", "--runs", "1")
     command = ("-m", "benchmarks.leases", "--peers", str(python), *sizes)
@@ -148,7 +148,7 @@ def test_leases_beside_peers_that_are_not_installed_are_those_of_zkplan(tmp_path
     ],
     ids=["results", "keys", "frames"],
 )
-def test_a_benchmark_of_its_own_measures_small_sizes_and_prints_its_lines(
+def test_a_separate_benchmark_measures_small_sizes_and_prints_its_lines(
     words: tuple[str, ...], told: list[str]
 ) -> None:
     if words[0] == "frames":
@@ -160,7 +160,7 @@ def test_a_benchmark_of_its_own_measures_small_sizes_and_prints_its_lines(
 
 
 @pytest.mark.slow
-def test_growth_takes_other_numbers_of_pending_tasks_and_then_judges_nothing(
+def test_growth_with_custom_numbers_of_pending_tasks_judges_nothing(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "report.json"
@@ -197,7 +197,7 @@ NOBODY = ("--quick", "--only", "chain", "--hosts", f"127.0.0.1:{free_port()}")
         "no answer",
     ],
 )
-def test_a_benchmark_that_cannot_run_says_why_by_its_code(
+def test_the_exit_code_says_why_a_benchmark_could_not_run(
     arguments: tuple[str, ...], code: int, told: list[str]
 ) -> None:
     ended = benchmarks(*arguments)

@@ -48,7 +48,7 @@ def fails_at_first(file: str, value: int) -> int:
     return value
 
 
-def test_a_decorated_function_adds_tasks_only_within_the_block(zkplan_client: Client) -> None:
+def test_a_decorated_function_adds_tasks_only_inside_a_plan_block(zkplan_client: Client) -> None:
     with zkplan_client.create_plan():
         once = double(4)
         twice = double_all([once, once])
@@ -57,7 +57,7 @@ def test_a_decorated_function_adds_tasks_only_within_the_block(zkplan_client: Cl
     assert twice.result(WAIT_S) == [16, 16]
 
 
-def test_the_options_of_the_decorator_hold_unless_the_call_says_otherwise(
+def test_options_of_the_decorator_hold_unless_the_call_overrides_them(
     zkplan_client: Client,
 ) -> None:
     plan = zkplan_client.create_plan(attempts=2)
@@ -101,7 +101,7 @@ def test_a_map_gives_results_in_the_order_of_the_calls(zkplan_client: Client) ->
         many[1200]
 
 
-def test_the_first_results_of_a_map_come_while_later_calls_still_run(
+def test_the_first_results_of_a_map_arrive_while_later_calls_run(
     zkplan_client: Client,
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -116,9 +116,7 @@ def test_the_first_results_of_a_map_come_while_later_calls_still_run(
     assert list(results) == [1197, 1198, 1199]
 
 
-def test_a_chunk_that_fails_is_tried_again_as_a_whole(
-    zkplan_client: Client, tmp_path: Path
-) -> None:
+def test_a_failed_chunk_is_retried_as_a_whole(zkplan_client: Client, tmp_path: Path) -> None:
     file = str(tmp_path / "calls")
     with zkplan_client.create_plan(retry_delay=0) as plan:
         found = plan.map(fails_at_first, [file] * 4, range(4), chunksize=4)
@@ -131,7 +129,7 @@ def numbers_that_end() -> Iterator[int]:
     raise OSError("the source is gone")
 
 
-def test_bad_input_of_a_map_writes_nothing(zkplan_client: Client) -> None:
+def test_a_map_with_bad_input_writes_nothing(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan()
     with pytest.raises(OSError, match="the source is gone"):
         plan.map(double, numbers_that_end())
@@ -141,7 +139,7 @@ def test_bad_input_of_a_map_writes_nothing(zkplan_client: Client) -> None:
     assert plan.status().added == 0
 
 
-def test_a_map_without_an_end_is_refused_and_writes_nothing(
+def test_an_endless_map_is_refused_and_writes_nothing(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mapping, "CALLS_MAX", 1000)
@@ -154,7 +152,7 @@ def test_a_map_without_an_end_is_refused_and_writes_nothing(
     assert len(plan.map(max, numbers, range(1000))) == 1000
 
 
-def test_the_results_of_a_map_are_no_argument(zkplan_client: Client) -> None:
+def test_the_results_of_a_map_are_refused_as_an_argument(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan()
     found = plan.map(double, [1, 2])
     with pytest.raises(zkplan.NotSerialisable, match="pass its `tasks`"):

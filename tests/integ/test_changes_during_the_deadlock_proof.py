@@ -1,4 +1,4 @@
-"""Who waits hears the truth, also where something comes between a look and the proof after it."""
+"""A wait reports the truth even if a plan changes between a look and its deadlock proof."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def between(monkeypatch: pytest.MonkeyPatch, gate: Path) -> Iterator[Between]:
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("what", ["plan", "task"])
-def test_a_death_makes_no_cycle_and_is_reported(
+def test_a_task_that_dies_during_the_check_is_reported_and_not_called_a_cycle(
     what: str, zkplan_client: Client, between: Between, gate: Path
 ) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
@@ -67,7 +67,7 @@ def test_a_death_makes_no_cycle_and_is_reported(
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_result_beside_a_dead_task_is_given(
+def test_a_wait_returns_a_result_although_another_task_is_dead(
     zkplan_client: Client, between: Between, gate: Path
 ) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
@@ -78,7 +78,7 @@ def test_a_result_beside_a_dead_task_is_given(
     assert task.result(WAIT_S) == "open"
 
 
-def test_an_add_makes_no_cycle(
+def test_a_plan_is_not_stuck_if_a_task_is_added_during_the_check(
     zkplan_client: Client, znodes: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes after the proof, and before the plan is read for what its tasks wait for."""
@@ -94,7 +94,7 @@ def test_an_add_makes_no_cycle(
         plan.wait(1)
 
 
-def test_what_another_check_has_published_makes_no_cycle(
+def test_a_plan_is_not_stuck_if_a_task_is_claimed_during_the_check(
     zkplan_client: Client, znodes: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that a worker has claimed at once: no number of the plan shows it."""
@@ -114,7 +114,7 @@ def test_what_another_check_has_published_makes_no_cycle(
         plan.wait(WAIT_S)
 
 
-def test_who_may_not_repair_a_plan_does_not_call_it_stuck(
+def test_a_client_that_may_not_repair_a_plan_does_not_call_it_stuck(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     """A task that is in no index, which any worker's check would let run."""
@@ -129,7 +129,7 @@ def test_who_may_not_repair_a_plan_does_not_call_it_stuck(
     assert plan.check().published == [path.rpartition("/")[2]]
 
 
-def test_where_a_claims_node_may_not_be_read_no_plan_is_called_stuck(
+def test_no_plan_is_called_stuck_while_a_claims_node_is_unreadable(
     here: Here, zkplan_client: Client, znodes: KazooClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A claim may lie there."""

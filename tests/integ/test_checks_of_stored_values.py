@@ -1,4 +1,4 @@
-"""`zkplan plan check` and the store: which values are lost, and which nobody needs."""
+"""`zkplan plan check` finds lost values in the store, and deletes values that nothing needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def wait_for(file: str) -> str:
 
 
 @pytest.mark.parametrize("how", ["gone", "damaged"])
-def test_a_check_reports_a_blob_that_is_lost_and_whose_it_is(
+def test_a_check_reports_a_lost_blob_and_the_task_that_needs_it(
     place: Place, client: Client, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with client.create_plan() as plan:
@@ -45,7 +45,7 @@ def test_a_check_reports_a_blob_that_is_lost_and_whose_it_is(
         assert bounded.unread == len(report.problems) - 1
 
 
-def test_a_check_deletes_only_blobs_that_nobody_can_refer_to(
+def test_a_check_deletes_only_blobs_that_nothing_can_refer_to(
     place: Place, client: Client, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -70,7 +70,7 @@ def test_a_check_deletes_only_blobs_that_nobody_can_refer_to(
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-def test_a_check_without_a_store_says_that_values_were_not_looked_at(
+def test_a_check_without_a_store_says_that_values_were_not_checked(
     place: Place, client: Client, here: Here, is_done: bool
 ) -> None:
     with client.create_plan() as plan:

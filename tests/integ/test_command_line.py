@@ -1,4 +1,4 @@
-"""Each command of `zkplan`: data on stdout, words on stderr, and an exit code a script can use."""
+"""Each command of `zkplan` prints data to stdout and messages to stderr, and sets an exit code."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_failed_plan_is_shown_retried_and_waited_for(
         assert run("task", "show", "nightly", "99").code == 2
 
 
-def test_waiting_for_a_plan_that_drains_prints_its_numbers(
+def test_waiting_for_a_plan_prints_its_counts_when_it_has_drained(
     run: Run, zkplan_client: Client, here: Here
 ) -> None:
     with zkplan_client.create_plan("short") as plan:
@@ -137,7 +137,7 @@ def test_a_plan_is_paused_resumed_cancelled_and_removed(run: Run, plan: zkplan.P
     assert f"no plan under {plan.client.root}" in left.err
 
 
-def test_a_plan_that_its_author_left_is_marked_ready_by_hand(
+def test_an_operator_marks_a_plan_ready_that_its_author_left(
     run: Run, zkplan_client: zkplan.Client
 ) -> None:
     plan = zkplan_client.create_plan("left")

@@ -29,7 +29,7 @@ def wait_until_ended(file: Path, group: int) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-def test_results_with_any_characters_pass_through_commands(zkplan_client: Client) -> None:
+def test_results_with_any_characters_reach_commands_unchanged(zkplan_client: Client) -> None:
     hostile = "$(exit 1) `x` ; ' \" \\ *"
     echo = shell("printf '%s' {x}")
     with zkplan_client.create_plan() as plan:
@@ -43,7 +43,7 @@ def test_results_with_any_characters_pass_through_commands(zkplan_client: Client
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_failed_command_is_a_failure_with_all_that_is_known(zkplan_client: Client) -> None:
+def test_a_failed_command_fails_its_task_with_all_known_details(zkplan_client: Client) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
         task = plan.add_task(shell("echo no data >&2; exit 3"), name="broken")
         checked = plan.add_task(shell("echo some; exit 3", check=False))
@@ -57,7 +57,7 @@ def test_a_failed_command_is_a_failure_with_all_that_is_known(zkplan_client: Cli
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_task_runs_after_those_whose_results_it_does_not_take(
+def test_a_task_runs_after_tasks_whose_results_it_does_not_take(
     zkplan_client: Client, tmp_path: Path
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -71,7 +71,7 @@ def test_a_task_runs_after_those_whose_results_it_does_not_take(
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("by", ["cancel", "timeout"])
-def test_a_command_ends_when_its_task_does(by: str, zkplan_client: Client, tmp_path: Path) -> None:
+def test_a_command_ends_when_its_task_ends(by: str, zkplan_client: Client, tmp_path: Path) -> None:
     file = tmp_path / "notes"
     with zkplan_client.create_plan(attempts=1) as plan:
         # The time-out may be over only after the command has set its trap.
@@ -86,7 +86,7 @@ def test_a_command_ends_when_its_task_does(by: str, zkplan_client: Client, tmp_p
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
-def test_a_command_ends_when_its_worker_does(
+def test_a_command_ends_when_its_worker_ends(
     by: signal.Signals, zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     file = tmp_path / "notes"
@@ -107,7 +107,7 @@ def plan_file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_plan_file_is_run_and_its_failure_is_the_exit_code(
+def test_a_plan_file_is_run_and_a_failure_sets_the_exit_code(
     run: Run, plan_file: Path, zkplan_client: Client
 ) -> None:
     failed = run("run", str(plan_file))
@@ -125,7 +125,7 @@ def test_a_plan_file_is_run_and_its_failure_is_the_exit_code(
     ]
 
 
-def test_a_wrong_plan_file_or_a_check_writes_nothing(
+def test_a_wrong_plan_file_and_a_mere_check_write_nothing(
     run: Run, plan_file: Path, zkplan_client: Client
 ) -> None:
     checked = run("run", str(plan_file), "--check")
@@ -139,5 +139,5 @@ def test_a_wrong_plan_file_or_a_check_writes_nothing(
     assert zkplan_client.plans() == []
 
 
-def test_a_wait_that_takes_too_long_ends_with_its_own_code(run: Run, plan_file: Path) -> None:
+def test_a_run_that_times_out_ends_with_its_own_exit_code(run: Run, plan_file: Path) -> None:
     assert run("run", str(plan_file), "--timeout", "0.2").code == 4

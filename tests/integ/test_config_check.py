@@ -1,4 +1,4 @@
-"""`zkplan config check` says what is broken, and what to do, for each of ten broken set-ups."""
+"""`zkplan config check` says what is broken and what to do, for each of many broken set-ups."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def tls_port(
         yield port
 
 
-def test_an_authority_that_did_not_sign_is_reported(
+def test_a_server_certificate_of_another_authority_is_reported(
     tls_port: int, authorities: tuple[Authority, Authority]
 ) -> None:
     theirs = str(authorities[1].certificate)
@@ -165,7 +165,7 @@ def test_a_wrong_password_is_reported(hosts: str) -> None:
     assert "is it the right user and password" in found.todo
 
 
-def test_a_parent_without_rights_is_reported(hosts: str) -> None:
+def test_a_root_whose_parent_grants_no_rights_is_reported(hosts: str) -> None:
     with plain_client(hosts, **login_of("owner")) as raw:
         raw.ensure_path("/locked")
     (found,) = problems(as_team(hosts, root="/locked/zkplan"))
@@ -190,7 +190,7 @@ def test_a_root_that_others_can_read_is_reported(hosts: str) -> None:
     assert found[0].told == told
 
 
-def test_a_root_that_is_open_to_an_address_is_open_as_for_root_show(hosts: str) -> None:
+def test_a_root_that_is_open_to_an_address_counts_as_open(hosts: str) -> None:
     from_here = [make_acl("ip", "127.0.0.1", read=True), *login_of("team")["default_acl"]]
     options = login_of("team") | {"default_acl": from_here}
     with zkplan.connect(hosts, "/from-here", **options) as client:
@@ -226,7 +226,7 @@ def test_a_clock_that_is_off_by_an_hour_is_reported(
 
 
 @pytest.mark.timeout(180)
-def test_a_server_that_only_reads_is_reported(request: pytest.FixtureRequest) -> None:
+def test_a_read_only_server_is_reported(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--zookeeper-kind") == "embedded":
         pytest.skip("only the embedded server is wanted")
     skip_without("zookeeper")
@@ -274,7 +274,7 @@ def test_a_login_that_the_server_refuses_is_reported(
     )
 
 
-def test_the_command_ends_with_one_where_there_is_a_problem(tmp_path: Path) -> None:
+def test_config_check_exits_with_one_if_it_finds_a_problem(tmp_path: Path) -> None:
     with secured("embedded", tmp_path) as server:
         env = {"ZKPLAN_CONFIG": str(server.write(tmp_path))}
         sound = zkplan_command("config", "check", env=env)

@@ -1,4 +1,4 @@
-"""Connecting: what is wrong is said at once, and nobody waits a whole session for an answer."""
+"""Connecting reports a mistake at once, and does not wait a whole session for an answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_an_unknown_option_is_named() -> None:
         zkplan.connect(f"127.0.0.1:{free_port()}", connect_timeout=0.1, sesion_timeout=5)
 
 
-def test_options_beside_a_given_client_are_refused(znodes: KazooClient) -> None:
+def test_connection_options_are_refused_together_with_a_kazoo_client(znodes: KazooClient) -> None:
     with pytest.raises(TypeError, match="use_ssl"):
         zkplan.connect(znodes, use_ssl=True)
 
@@ -65,7 +65,7 @@ def test_hosts_of_another_kind_are_refused(hosts: Any) -> None:
 
 
 @pytest.mark.parametrize("hosts", ["", "zk1:port", "zk1:2181,", "zk1:99999", "zk1:2181//team"])
-def test_malformed_hosts_are_not_an_unreachable_server(hosts: str) -> None:
+def test_malformed_hosts_are_not_reported_as_an_unreachable_server(hosts: str) -> None:
     with pytest.raises(
         ZkplanError, match=r"is not a list of ZooKeeper hosts.*write host:port"
     ) as caught:
@@ -73,7 +73,7 @@ def test_malformed_hosts_are_not_an_unreachable_server(hosts: str) -> None:
     assert not isinstance(caught.value, ZooKeeperUnavailable)
 
 
-def test_an_access_list_that_the_server_does_not_take_is_reported(here: Here) -> None:
+def test_an_access_list_that_the_server_rejects_is_reported(here: Here) -> None:
     with (
         zkplan.connect(*here, access="creator") as client,
         pytest.raises(zkplan.TransactionRejected, match="`creator` needs a login"),
@@ -112,7 +112,7 @@ def fails_once() -> None:
         raise ValueError("the first attempt")
 
 
-def test_a_program_without_logging_sees_nothing_of_a_reconnect(
+def test_a_reconnect_prints_nothing_in_a_program_without_logging(
     zookeeper_server: ServerProcess,
 ) -> None:
     command = (sys.executable, "-c", PROGRAM, zookeeper_server.hosts)
@@ -132,7 +132,7 @@ SESSION_S = 90.0
 assert WAIT_S < SESSION_S / 2  # kazoo divides by the number of hosts
 
 
-def test_a_handshake_without_an_answer_is_made_anew(zookeeper_hosts: str, zkplan_root: str) -> None:
+def test_an_unanswered_handshake_is_repeated(zookeeper_hosts: str, zkplan_root: str) -> None:
     """As a ZooKeeper that has just started leaves some without one."""
     with (
         Proxy(zookeeper_hosts, lambda _: None) as proxy,
@@ -148,7 +148,7 @@ def test_a_handshake_without_an_answer_is_made_anew(zookeeper_hosts: str, zkplan
         assert client.transport.client.client_id == session
 
 
-def test_a_machine_that_answers_nothing_is_left_for_another(
+def test_a_host_that_does_not_answer_is_skipped_for_another(
     zookeeper_hosts: str, zkplan_root: str
 ) -> None:
     with (

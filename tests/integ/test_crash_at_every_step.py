@@ -1,4 +1,4 @@
-"""`crash_at_every_step` kills a worker at each transaction and tells where the outcome differs."""
+"""`crash_at_every_step` kills a worker at each transaction and reports different outcomes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def large() -> bytes:
 
 
 @pytest.mark.slow
-def test_an_inner_result_is_kept_nowhere_wherever_its_wide_delivery_breaks_off() -> None:
+def test_an_inner_result_is_not_kept_wherever_its_wide_delivery_is_interrupted() -> None:
     def build(client: Client) -> Plan:
         plan = client.create_plan()
         top = plan.add_task(large)
@@ -95,7 +95,7 @@ def test_a_result_that_depends_on_the_process_differs_at_each_step_before_its_co
 
 
 @pytest.mark.slow
-def test_a_plan_that_fails_undisturbed_must_fail_the_same() -> None:
+def test_a_plan_that_fails_undisturbed_must_fail_the_same_at_every_crash() -> None:
     def build(client: Client) -> Plan:
         plan = client.create_plan(attempts=2)
         # Nobody waits the second between two attempts that is usual elsewhere.
@@ -125,7 +125,7 @@ def forever() -> None:
     threading.Event().wait(3600)
 
 
-def test_a_build_that_gives_nothing_to_crash_in_is_refused() -> None:
+def test_a_build_function_without_a_plan_or_tasks_is_refused() -> None:
     def none(client: Client) -> Plan:
         diamond(client)
         return None  # type: ignore[return-value]

@@ -101,7 +101,7 @@ def test_a_shuffle_by_tasks_works_and_one_on_disk_is_refused(get: ZkplanSchedule
         groups.compute(scheduler=get)
 
 
-def test_the_configuration_of_dask_may_hold_the_scheduler(get: ZkplanScheduler) -> None:
+def test_the_scheduler_may_be_set_in_the_configuration_of_dask(get: ZkplanScheduler) -> None:
     with dask.config.set(scheduler=get):
         assert copy.deepcopy(dask.config.config)["scheduler"] is get
         assert dask.delayed(inc)(1).compute() == 2
@@ -115,7 +115,7 @@ def test_the_exception_of_the_function_is_raised_here(get: ZkplanScheduler) -> N
 
 
 @pytest.mark.parametrize("keep_plan", [False, True], ids=["removed", "kept"])
-def test_ctrl_c_cancels_what_runs_as_nobody_waits_for_it(
+def test_ctrl_c_cancels_the_plan_of_a_graph_and_its_running_tasks(
     keep_plan: bool, client: Client, tmp_path: Path
 ) -> None:
     file, gate = str(tmp_path / "notes"), str(tmp_path / "gate")
@@ -137,7 +137,7 @@ def test_ctrl_c_cancels_what_runs_as_nobody_waits_for_it(
         plan.remove()
 
 
-def test_each_task_of_the_graph_is_one_task_named_by_its_key(client: Client) -> None:
+def test_each_task_of_a_graph_becomes_one_task_named_by_its_key(client: Client) -> None:
     get = ZkplanScheduler(client, "kept", keep_plan=True)
     graph = {"x": 1, ("y", 0): (inc, "x"), "z": (add, ("y", 0), "x"), "alias": "z"}
     assert get(graph, [["alias"], "x"]) == ((3,), 1)
@@ -147,7 +147,7 @@ def test_each_task_of_the_graph_is_one_task_named_by_its_key(client: Client) -> 
     plan.remove()
 
 
-def test_large_data_of_several_tasks_is_sent_once(client: Client) -> None:
+def test_large_data_that_several_tasks_share_is_sent_once(client: Client) -> None:
     get = ZkplanScheduler(client, "large", keep_plan=True)
     graph = {"data": b"x" * 100_000, **{f"n{i}": (len, "data") for i in range(5)}}
     assert get(graph, [f"n{i}" for i in range(5)]) == (100_000,) * 5
@@ -156,7 +156,7 @@ def test_large_data_of_several_tasks_is_sent_once(client: Client) -> None:
     plan.remove()
 
 
-def test_a_second_author_takes_the_results_of_the_plan_of_that_name(
+def test_a_second_author_takes_the_results_of_the_plan_of_the_same_name(
     client: Client, tmp_path: Path
 ) -> None:
     file = str(tmp_path / "runs")
@@ -183,14 +183,14 @@ def test_another_graph_under_the_same_name_is_refused(client: Client) -> None:
     client.plan("twice").remove()
 
 
-def test_a_plan_whose_author_died_before_it_was_complete_is_made_anew(client: Client) -> None:
+def test_a_plan_whose_author_died_before_completing_it_is_built_again(client: Client) -> None:
     client.create_plan("broken off").add_task(inc, [1])
     assert ZkplanScheduler(client, "broken off")({"a": (inc, 1)}, "a") == 2
     assert client.plans() == []
 
 
 @pytest.mark.slow
-def test_workers_and_the_author_are_killed_and_the_result_is_the_same(tmp_path: Path) -> None:
+def test_the_result_is_the_same_if_workers_and_the_author_are_killed(tmp_path: Path) -> None:
     """One of two workers dies every two seconds, and the author once: he takes up his plan."""
     folder, file, out = tmp_path / "data", tmp_path / "runs", tmp_path / "out"
     author = (sys.executable, "-m", nightly.__name__, str(folder), str(file), str(out))

@@ -1,4 +1,4 @@
-"""The demonstration as a person runs it: exit codes, what it says, and that nothing is left."""
+"""The demonstration as a person runs it: its exit codes and output, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_interrupted_demonstration_leaves_nothing_behind(
 
 @pytest.mark.usefixtures("bare_machine")
 @pytest.mark.slow
-def test_it_needs_python_only(tmp_path: Path) -> None:
+def test_the_demonstration_needs_only_python(tmp_path: Path) -> None:
     """No Java, no Docker, no ZooKeeper: a folder without programs stands for such a machine."""
     (tmp_path / "sh").symlink_to("/bin/sh")
     done = run_demo("--no-kill", "--workers", "2", PATH=str(tmp_path))

@@ -1,4 +1,4 @@
-"""Nothing is invented of a task that is gone: all say what the history knows, or that it is not."""
+"""All views of an ended task show only what the history knows, and say so if it is missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fails_first() -> int:
     return 7
 
 
-def test_all_say_the_same_of_a_finished_task_and_null_for_what_nobody_knows(
+def test_all_views_of_a_finished_task_agree_and_show_null_for_unknown_facts(
     here: Here, zkplan_client: Client, run: Run
 ) -> None:
     zkplan_client.set_limit("few", 2)
@@ -51,7 +51,7 @@ def test_all_say_the_same_of_a_finished_task_and_null_for_what_nobody_knows(
     assert (found["limits"], info.limits, found["since"]) == (["few"], ("few",), info.since)
 
 
-def test_a_number_that_never_was_a_task_is_not_found(
+def test_a_number_that_was_never_a_task_is_not_found(
     here: Here, zkplan_client: Client, run: Run
 ) -> None:
     """Nor is one below the numbers of the tasks, or between them, which another child has."""
@@ -77,7 +77,7 @@ def test_a_number_that_never_was_a_task_is_not_found(
     assert [answer.status for answer in asked] == [404, 404, 404, 404, 200, 404]
 
 
-def test_without_a_history_what_is_gone_has_finished_or_never_was_a_task(
+def test_without_a_history_a_missing_task_has_finished_or_never_existed(
     here: Here, zkplan_client: Client, run: Run
 ) -> None:
     with zkplan_client.create_plan("silent", history=False) as plan:
@@ -100,7 +100,7 @@ def test_without_a_history_what_is_gone_has_finished_or_never_was_a_task(
             plan.task(number).state()
 
 
-def test_a_history_that_lost_its_beginning_knows_each_number_behind_it(
+def test_a_history_without_its_beginning_knows_all_later_task_numbers(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zkplan.protocol.history.compaction.FULL_BYTES", 1)

@@ -1,4 +1,4 @@
-"""`embedded:` and `embedded:FOLDER`: one server for an address, however many clients."""
+"""`embedded:` and `embedded:FOLDER` address one server each, for any number of clients."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_server_in_memory_outlives_its_clients() -> None:
         assert [plan.name for plan in client.plans()] == ["still there"]
 
 
-def test_a_client_that_cannot_be_made_leaves_no_server(tmp_path: Path) -> None:
+def test_a_client_that_cannot_be_created_leaves_no_server(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="sesion_timeout"):
         zkplan.connect(f"embedded:{tmp_path}", sesion_timeout=5)
     done = zkplan_command("plan", "ls", "--hosts", f"embedded:{tmp_path}")
@@ -85,7 +85,7 @@ def test_a_client_that_cannot_be_made_leaves_no_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command", [["plan", "ls"], ["plan", "wait", "1"], ["worker", "ls"], ["task", "ls", "1"]]
 )
-def test_a_command_that_only_looks_refuses_a_folder_without_data(
+def test_a_read_only_command_refuses_a_folder_without_data(
     command: list[str], tmp_path: Path
 ) -> None:
     missing = tmp_path / "missing"
@@ -99,7 +99,7 @@ def test_a_command_that_only_looks_refuses_a_folder_without_data(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plan_is_not_imported_where_it_would_vanish_at_once(tmp_path: Path) -> None:
+def test_a_plan_is_not_imported_into_a_server_in_memory(tmp_path: Path) -> None:
     file = tmp_path / "file.plan"
     with zkplan.connect(f"embedded:{tmp_path}/one") as client:
         plan = client.create_plan("moved")
@@ -113,7 +113,7 @@ def test_a_plan_is_not_imported_where_it_would_vanish_at_once(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
 
 
-def test_a_folder_that_another_process_serves_leads_to_that_process(tmp_path: Path) -> None:
+def test_the_address_of_a_served_folder_connects_to_its_serving_process(tmp_path: Path) -> None:
     address = f"embedded:{tmp_path}/data"
     with WorkerProcess(address, "/zkplan", tmp_path / "worker") as worker:
         worker.wait_ready()
@@ -140,7 +140,7 @@ def test_several_worker_processes_share_the_server_of_their_supervisor(tmp_path:
         assert client.workers() == []
 
 
-def test_a_worker_in_memory_says_that_its_data_end_with_it(tmp_path: Path) -> None:
+def test_a_worker_with_a_server_in_memory_says_that_its_data_end_with_it(tmp_path: Path) -> None:
     with WorkerProcess("embedded:", "/zkplan", tmp_path) as worker:
         worker.wait_ready()
         assert worker.said(f"in memory only: its data ends with process {worker.pid}")
@@ -151,7 +151,7 @@ import select, sys, zkplan
 with zkplan.connect(sys.argv[1]) as client:
     client.prepare()
     print(client.transport.hosts, flush=True)
-    # Not by one read: a signal that comes just before it is noticed only behind it.
+    # Not one blocking read: a signal that comes just before it is noticed only after it.
     while not select.select([sys.stdin], [], [], 0.1)[0]:
         pass
 """
@@ -215,7 +215,7 @@ def test_a_running_task_outlives_the_process_that_served_its_plan(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_the_others_find_the_process_that_takes_the_folder_over(tmp_path: Path) -> None:
+def test_other_processes_find_the_process_that_takes_over_the_folder(tmp_path: Path) -> None:
     address = f"embedded:{tmp_path}/data"
     with (
         serving(address) as other,
@@ -259,7 +259,7 @@ def test_a_supervisor_does_not_serve_the_folder_to_sign_a_dead_worker_off(tmp_pa
         assert (tmp_path / "data" / "lock").read_text() != f"{supervisor.pid}\n"
 
 
-def test_a_process_that_comes_back_at_once_has_its_folder_again(
+def test_a_restarted_process_serves_its_folder_again_and_clients_follow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(addresses, "_RETURN_S", 60.0)
@@ -272,7 +272,7 @@ def test_a_process_that_comes_back_at_once_has_its_folder_again(
             assert (tmp_path / "data" / "lock").read_text() == f"{second.pid}\n"
 
 
-def test_a_server_that_loads_for_long_is_waited_for_without_holding_others_up(
+def test_waiting_for_a_server_that_loads_slowly_does_not_block_other_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(addresses, "_WARN_AFTER_S", 0.0)
@@ -312,7 +312,7 @@ def test_a_forked_child_connects_to_the_server_of_its_parent(tmp_path: Path) -> 
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-def test_a_program_that_closes_nothing_ends_and_lets_the_folder_go(tmp_path: Path) -> None:
+def test_a_program_that_closes_nothing_still_ends_and_releases_the_folder(tmp_path: Path) -> None:
     source = "import sys, zkplan; zkplan.connect(sys.argv[1]).create_plan('kept')"
     address = f"embedded:{tmp_path}"
     ran = run_python("-c", source, address)
@@ -321,7 +321,7 @@ def test_a_program_that_closes_nothing_ends_and_lets_the_folder_go(tmp_path: Pat
         assert [plan.name for plan in client.plans()] == ["kept"]
 
 
-def test_a_folder_that_cannot_be_used_is_no_server(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_refused_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ZooKeeperUnavailable, match="no server for embedded:"):
         zkplan.connect(f"embedded:{tmp_path}/file")

@@ -28,7 +28,7 @@ def owner_of(server: EmbeddedServer) -> AbstractContextManager[KazooClient]:
     return plain_client(server.hosts, auth_data=[("digest", server.login)])
 
 
-def test_a_start_that_ctrl_c_interrupts_leaves_no_server(
+def test_a_start_interrupted_by_ctrl_c_leaves_no_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loading, go_on = threading.Event(), threading.Event()
@@ -62,7 +62,7 @@ def test_a_start_that_ctrl_c_interrupts_leaves_no_server(
         assert client.exists("/zookeeper")
 
 
-def test_a_server_that_is_ending_does_not_run_and_is_started_anew_after_its_end(
+def test_a_server_that_is_stopping_is_not_running_and_can_start_again_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closing, go_on = threading.Event(), threading.Event()
@@ -90,7 +90,7 @@ def test_a_server_that_is_ending_does_not_run_and_is_started_anew_after_its_end(
     assert not server.is_running()
 
 
-def test_a_server_whose_end_failed_is_started_again_on_its_folder(tmp_path: Path) -> None:
+def test_a_server_whose_stop_failed_can_start_again_on_its_folder(tmp_path: Path) -> None:
     server = EmbeddedServer(tmp_path).start()
     address = tmp_path / "address"
     address.unlink()
@@ -101,7 +101,7 @@ def test_a_server_whose_end_failed_is_started_again_on_its_folder(tmp_path: Path
         assert address_of(tmp_path) == server.hosts
 
 
-def test_a_server_on_ipv6_is_found_by_clients(tmp_path: Path) -> None:
+def test_clients_find_a_server_on_ipv6(tmp_path: Path) -> None:
     try:
         server = EmbeddedServer(tmp_path, host="::1").start()
     except OSError:

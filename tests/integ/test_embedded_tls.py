@@ -1,4 +1,4 @@
-"""The embedded server over TLS: for who trusts its authority, has a certificate, and logs in."""
+"""The embedded server over TLS admits a client with a trusted certificate and a login."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 
-def test_plans_run_over_tls_for_whom_the_server_lets_in_alone(tmp_path: Path) -> None:
+def test_plans_run_over_tls_only_for_clients_that_the_server_accepts(tmp_path: Path) -> None:
     ours, theirs = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")
     for authority in (ours, theirs):
         authority.sign_for_the_server()
@@ -58,7 +58,7 @@ def test_plans_run_over_tls_for_whom_the_server_lets_in_alone(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("word", ["hush-1", "guess-1", ""], ids=["right", "wrong", "none"])
-def test_a_key_with_a_password_is_opened_by_the_file_of_a_profile(
+def test_a_profile_names_the_file_with_the_password_of_a_tls_key(
     word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = Authority(tmp_path, "ours")

@@ -53,7 +53,7 @@ def test_a_team_shares_one_server_while_workers_are_killed() -> None:
     assert int(kills) >= 5
 
 
-def test_csv_files_become_frames_and_those_one_table(tmp_path: Path) -> None:
+def test_csv_files_become_frames_and_the_frames_become_one_table(tmp_path: Path) -> None:
     """Of twelve small files, so that two groups of frames are merged."""
     pytest.importorskip("pandas", reason="pandas is not installed: pip install zkplan[dask]")
     code = runpy.run_path(str(TOP / "examples" / "frames.py"))

@@ -1,4 +1,4 @@
-"""`zkplan.Executor` is an executor: Python's own tests of executors, and what they do not know."""
+"""`zkplan.Executor` passes Python's own tests of executors, and some of our own."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _open_gate() -> Iterator[None]:
     gate.set()
 
 
-def test_a_call_that_cannot_travel_fails_alone(executor: zkplan.Executor) -> None:
+def test_a_call_that_cannot_be_serialised_fails_alone(executor: zkplan.Executor) -> None:
     stream = executor.submit(id, (each for each in [1]))
     good = executor.submit(abs, -1)
     wrong = executor.submit(fail, "too many arguments")
@@ -143,7 +143,7 @@ def test_running_calls_end_when_the_others_are_cancelled(
     assert {call.result() for call in done if not call.cancelled()} == {"open"}
 
 
-def test_calls_that_are_handed_back_after_the_pause_are_cancelled(
+def test_calls_handed_back_after_the_executor_has_paused_its_plan_are_cancelled(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a paused plan they never run: their futures would never end."""

@@ -1,4 +1,4 @@
-"""A plan that has ended with failures says so in every view, and what failed in it runs again."""
+"""Every view shows that a plan ended with failures, and a retry runs its failed tasks again."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def failed(plan: zkplan.Plan) -> zkplan.Plan:
     return plan
 
 
-def test_what_failed_runs_again_with_the_results_of_others(
+def test_a_retry_runs_failed_tasks_again_with_the_results_of_others(
     zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     with working(*here):
@@ -131,7 +131,7 @@ def test_a_schedule_says_how_its_plans_ended(zkplan_client: Client, here: Here, 
     assert schedule.info().outcomes == [""]
 
 
-def test_a_plan_that_runs_or_is_removed_is_not_retried(
+def test_a_running_or_removed_plan_is_not_retried(
     zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     plan = night(zkplan_client, tmp_path)
@@ -151,7 +151,7 @@ def test_a_plan_that_runs_or_is_removed_is_not_retried(
         plan.retry()
 
 
-def test_a_collector_leaves_a_plan_that_was_retried(
+def test_garbage_collection_leaves_a_retried_plan_alone(
     zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     run = zkplan_client.transport.run
@@ -168,7 +168,7 @@ def test_a_collector_leaves_a_plan_that_was_retried(
         assert plan.task("last").result(5) == 121
 
 
-def test_tasks_that_are_added_to_a_dead_one_fail_and_run_again_as_well(
+def test_tasks_added_to_a_dead_task_fail_and_are_retried_with_it(
     zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     with working(*here):
@@ -197,7 +197,7 @@ with zkplan.connect(sys.argv[1], root=sys.argv[2]) as client:
 
 
 @pytest.mark.parametrize("point", ["reopen.between=kill:1:2", "reopen.open=kill"])
-def test_a_retry_whose_author_dies_is_gone_on_with(
+def test_a_retry_whose_caller_died_can_be_completed(
     zkplan_client: Client,
     here: Here,
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""A function that fails is tried again, then dead, and everything about it can be read."""
+"""A failing function is retried until its task is dead, and every detail can be read."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def refuse(code: int) -> None:
     raise Refused(code, "never")
 
 
-def test_a_task_that_fails_is_tried_again_with_growing_numbers(
+def test_a_failed_task_is_retried_with_a_growing_attempt_number(
     zkplan_client: Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "tries"
@@ -91,7 +91,7 @@ def test_a_dead_task_gives_the_original_exception_and_the_remote_traceback(
     assert "zkplan/runtime/" not in cause.remote_traceback
 
 
-def test_a_result_too_large_is_not_tried_again(zkplan_client: Client, tmp_path: Path) -> None:
+def test_a_result_too_large_fails_its_task_at_once(zkplan_client: Client, tmp_path: Path) -> None:
     """It would be as large the next time."""
     file = str(tmp_path / "runs")
 
@@ -112,7 +112,7 @@ def test_a_result_too_large_is_not_tried_again(zkplan_client: Client, tmp_path: 
     assert other.result(30) == "fine"
 
 
-def test_a_plan_with_a_dead_task_says_so_to_who_waits(zkplan_client: Client) -> None:
+def test_a_wait_for_a_plan_with_a_dead_task_reports_it(zkplan_client: Client) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
         bad = plan.add_task(refuse, [1], name="bad")
         good = plan.add_task(lambda: "good", name="good")
@@ -126,7 +126,7 @@ def test_a_plan_with_a_dead_task_says_so_to_who_waits(zkplan_client: Client) -> 
     assert (status.state, status.tasks, status.dead, status.runnable) == ("failed", 2, 1, 0)
 
 
-def test_a_dead_task_runs_again_when_it_is_retried(zkplan_client: Client, tmp_path: Path) -> None:
+def test_a_dead_task_runs_again_after_a_retry(zkplan_client: Client, tmp_path: Path) -> None:
     file = tmp_path / "tries"
     with zkplan_client.create_plan(attempts=2, retry_delay=0) as plan:
         task = plan.add_task(fail_until, [4, str(file)])
@@ -143,7 +143,7 @@ def test_a_dead_task_runs_again_when_it_is_retried(zkplan_client: Client, tmp_pa
         plan.task(task.number).result(30)
 
 
-def test_a_cascade_hands_the_failure_down_and_the_plan_drains(zkplan_client: Client) -> None:
+def test_a_cascade_fails_all_dependents_and_the_plan_drains(zkplan_client: Client) -> None:
     with zkplan_client.create_plan(attempts=1, on_failure="cascade") as plan:
         bad = plan.add_task(refuse, [7], name="bad")
         good = plan.add_task(lambda: 1, name="good")
@@ -163,9 +163,7 @@ def test_a_cascade_hands_the_failure_down_and_the_plan_drains(zkplan_client: Cli
         assert told in str(original.value.__cause__)
 
 
-def test_a_task_that_runs_too_long_is_given_another_attempt(
-    zkplan_client: Client, tmp_path: Path
-) -> None:
+def test_a_task_that_times_out_gets_another_attempt(zkplan_client: Client, tmp_path: Path) -> None:
     file, gate = tmp_path / "tries", tmp_path / "gate"
 
     def hang(file: str, gate: str) -> str:
@@ -211,7 +209,7 @@ def wait_a_second() -> None:
         (wait_a_second, r"bad.*TimeoutError: it ran longer than .* 0.1 s"),
     ],
 )
-def test_a_failure_without_an_exception_that_travels_is_shown_as_text(
+def test_a_failure_without_a_serialisable_exception_is_shown_as_text(
     function: Callable[[], None], told: str, zkplan_client: Client
 ) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:

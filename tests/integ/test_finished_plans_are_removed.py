@@ -1,4 +1,4 @@
-"""`gc` removes plans that have ended, by rule or by their own retention, and nothing that runs."""
+"""`gc` removes ended plans by rule or by their own retention, and no running plan."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "server_now", lambda client: real(client) + 864000)
 
 
-def test_only_plans_that_have_ended_are_removed(
+def test_only_plans_that_have_ended_are_collected(
     zkplan_client: Client, worker: Worker, tmp_path: Path, later: None
 ) -> None:
     with zkplan_client.create_plan("done") as done:
@@ -65,7 +65,7 @@ def test_only_plans_that_have_ended_are_removed(
     assert runs.wait(30).state == "done"
 
 
-def test_all_rules_that_are_given_must_let_a_plan_go(zkplan_client: Client, later: None) -> None:
+def test_a_plan_is_removed_only_if_every_rule_allows_it(zkplan_client: Client, later: None) -> None:
     plans = [ended(zkplan_client, f"plan {index}") for index in range(4)]
     assert zkplan_client.gc() == zkplan_client.gc(older_than=2 * 864000, keep=1) == []
     found = zkplan_client.gc(older_than=86400, keep=3, dry_run=True)
@@ -87,7 +87,7 @@ def test_the_znodes_of_a_plan_are_counted_exactly(
     assert counted == len(tree(zkplan_client.transport.client, plan.path))
 
 
-def test_its_own_retention_counts_and_not_the_rules(
+def test_a_plan_with_a_retention_ignores_the_given_rules(
     zkplan_client: Client, request: pytest.FixtureRequest
 ) -> None:
     ended(zkplan_client, "a day", retention=86400)
@@ -101,7 +101,7 @@ def test_its_own_retention_counts_and_not_the_rules(
     assert zkplan_client.plan("a year").record.retention == 365 * 86400
 
 
-def test_a_plan_without_retention_has_the_record_that_it_always_had() -> None:
+def test_a_plan_without_retention_has_no_retention_in_its_record() -> None:
     record = PlanRecord("name", "uid", 1.0)
     assert b"retention" not in record.to_bytes()
     kept = PlanRecord("name", "uid", 1.0, retention=5.0)
@@ -111,7 +111,7 @@ def test_a_plan_without_retention_has_the_record_that_it_always_had() -> None:
 
 
 @pytest.mark.usefixtures("quick_looks")
-def test_a_failed_plan_goes_if_asked_for_and_still_failed(
+def test_a_failed_plan_is_removed_only_if_asked_for_and_still_failed(
     zkplan_client: Client, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with zkplan_client.create_plan("failed", attempts=1) as plan:
@@ -146,7 +146,7 @@ def test_a_retry_after_the_proof_saves_a_failed_plan(zkplan_client: Client, work
     assert plan.status().state == "running"
 
 
-def test_several_at_once_remove_each_plan_and_nothing_fails(
+def test_several_collectors_at_once_remove_each_plan_without_an_error(
     zkplan_client: Client, here: Here
 ) -> None:
     for index in range(30):
@@ -168,7 +168,7 @@ def test_several_at_once_remove_each_plan_and_nothing_fails(
     assert names(zkplan_client) == []
 
 
-def test_the_command_says_what_goes_and_asks(zkplan_client: Client, here: Here, run: Run) -> None:
+def test_gc_lists_the_plans_to_remove_and_asks(zkplan_client: Client, here: Here, run: Run) -> None:
     ended(zkplan_client, "old")
     dry = run("plan", "gc", "--keep", "0", "--dry-run", "-o", "json")
     assert [(row["name"], row["outcome"]) for row in dry.data] == [("old", "")]
@@ -189,7 +189,7 @@ def test_the_command_says_what_goes_and_asks(zkplan_client: Client, here: Here, 
     assert "no finished plan under" in run("plan", "gc", "--keep", "0", "--yes").err
 
 
-def test_a_rule_that_makes_no_sense_is_refused(zkplan_client: Client, run: Run) -> None:
+def test_an_invalid_rule_is_refused(zkplan_client: Client, run: Run) -> None:
     for rule in ({"older_than": -1}, {"keep": -1}, {"states": ["running"]}, {"states": "done"}):
         with pytest.raises(ZkplanError):
             zkplan_client.gc(**rule)

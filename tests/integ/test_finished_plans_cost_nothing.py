@@ -1,4 +1,4 @@
-"""Workers find plans by the index of active ones: what else lies in the root costs them nothing."""
+"""Workers find plans by the index of active plans; other plans in the root cost them nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from zkplan.transport import Transport
 
 #: Numbers that no counter of these tests reaches, so that a scan comes to these plans first.
 FIRST = 5_000_000
-#: How much longer it may take beside them, in seconds: the shortest of so many tries.
+#: How many seconds longer a worker may take beside such plans: the shortest of TRIES tries.
 LATER_S, TRIES = 1.0, 3
 FINISHED, NOT_READY = ("ready", "done"), ("add-count", "runnable")
 
@@ -78,7 +78,7 @@ def chain_s(here: Here, client: Client) -> float:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("count", [2000, 20_000])
 @pytest.mark.parametrize(("what", "names"), [(first_result_s, FINISHED), (chain_s, NOT_READY)])
-def test_a_worker_takes_no_longer_beside_plans_that_need_nothing(
+def test_plans_that_need_nothing_do_not_slow_a_worker_down(
     what: Callable[[Here, Client], float],
     names: tuple[str, ...],
     count: int,
@@ -104,7 +104,7 @@ def without_entry(client: Client, znodes: KazooClient) -> Plan:
 @pytest.mark.bench
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("count", [2000, 20_000])
-def test_a_plan_that_the_index_lacks_is_found_beside_many_that_are_not_ready(
+def test_a_plan_missing_in_the_index_is_found_among_many_that_are_not_ready(
     here: Here, zkplan_client: Client, znodes: KazooClient, count: int
 ) -> None:
     """It is the last of a round: those with higher numbers come first."""
@@ -139,7 +139,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
 
 
 @pytest.mark.parametrize("names", [FINISHED, NOT_READY])
-def test_a_worker_does_not_ask_of_plans_that_need_nothing_before_its_first_result(
+def test_a_worker_reads_no_idle_plan_before_its_first_result(
     names: tuple[str, ...],
     here: Here,
     zkplan_client: Client,
@@ -156,7 +156,7 @@ def test_a_worker_does_not_ask_of_plans_that_need_nothing_before_its_first_resul
     assert asked == []
 
 
-def test_finished_plans_are_asked_for_once(
+def test_finished_plans_are_read_only_once(
     here: Here,
     zkplan_client: Client,
     znodes: KazooClient,
@@ -173,7 +173,7 @@ def test_finished_plans_are_asked_for_once(
     assert [len(each.plans) for each in asked] == [20, 40]
 
 
-def test_plans_that_are_not_ready_are_asked_for_in_one_slice_each_period(
+def test_plans_that_are_not_ready_are_read_in_one_slice_each_period(
     here: Here,
     zkplan_client: Client,
     znodes: KazooClient,
@@ -195,7 +195,7 @@ def test_plans_that_are_not_ready_are_asked_for_in_one_slice_each_period(
     assert all(later - sooner >= 0.2 for sooner, later in itertools.pairwise(ats))
 
 
-def test_a_plan_is_in_the_index_from_ready_to_its_end(
+def test_a_plan_is_in_the_index_from_mark_ready_to_its_end(
     here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plans = [zkplan_client.create_plan() for _ in range(4)]
@@ -223,7 +223,7 @@ def test_a_plan_is_in_the_index_from_ready_to_its_end(
     assert {plan.path for plan in zkplan_client.plans()} == {run.path, cancelled.path}
 
 
-def test_a_plan_whose_last_worker_was_killed_before_done_is_ended_by_the_next(
+def test_another_worker_ends_a_plan_whose_last_worker_died_before_done(
     here: Here,
     zkplan_client: Client,
     znodes: KazooClient,
@@ -246,7 +246,7 @@ def test_a_plan_whose_last_worker_was_killed_before_done_is_ended_by_the_next(
     assert task.result(1) == 0
 
 
-def test_an_imported_plan_is_in_the_index_where_it_may_run(
+def test_an_imported_plan_is_in_the_index_if_it_may_run(
     zkplan_client: Client, znodes: KazooClient, tmp_path: Path
 ) -> None:
     with zkplan_client.create_plan("paused") as paused:
@@ -267,7 +267,7 @@ def test_an_imported_plan_is_in_the_index_where_it_may_run(
 
 
 @pytest.mark.usefixtures("quick_checks")
-def test_entries_of_somebody_else_stop_nothing(
+def test_foreign_entries_in_the_index_do_not_stop_other_plans(
     here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     """Below an entry, in the place of one, of plans that are done or are not."""
@@ -292,7 +292,7 @@ def test_entries_of_somebody_else_stop_nothing(
 
 
 @pytest.mark.usefixtures("quick_checks")
-def test_an_index_or_an_entry_that_was_taken_away_comes_again(
+def test_a_deleted_index_or_index_entry_is_restored(
     here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     hidden, plan = zkplan_client.create_plan(), zkplan_client.create_plan()
@@ -309,7 +309,7 @@ def test_an_index_or_an_entry_that_was_taken_away_comes_again(
 
 
 @pytest.mark.parametrize("where", ["plan", "index"])
-def test_a_plan_that_may_not_be_marked_ready_or_indexed_is_not_and_says_so(
+def test_a_plan_that_may_not_be_marked_ready_or_indexed_reports_it(
     where: str, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plan = zkplan_client.create_plan()

@@ -1,4 +1,4 @@
-"""Code that was fixed runs after SIGHUP or with --reload; where it does not run, zkplan says so."""
+"""Fixed code runs after SIGHUP or with --reload; zkplan says when a fix does not run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def workers_besides(client: Client, old: str) -> list[str]:
     return [each.id for each in client.workers() if each.id != old]
 
 
-def test_sighup_makes_a_single_worker_finish_its_tasks_and_load_new_code(
+def test_sighup_makes_a_worker_finish_its_tasks_and_load_new_code(
     here: Here, zkplan_client: Client, module: Module, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -87,7 +87,7 @@ def test_sighup_makes_a_single_worker_finish_its_tasks_and_load_new_code(
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_reload_loads_a_changed_file_unless_it_cannot_be_compiled(
+def test_reload_loads_a_changed_file_unless_it_does_not_compile(
     processes: str, here: Here, zkplan_client: Client, module: Module, tmp_path: Path
 ) -> None:
     options = ("--import-path", str(tmp_path), "--processes", processes, "--reload")
@@ -108,7 +108,7 @@ def test_reload_loads_a_changed_file_unless_it_cannot_be_compiled(
         assert task.result(30) == "fixed, and longer than before"
 
 
-def test_a_worker_that_starts_anew_still_ends_with_its_supervisor(
+def test_a_restarted_worker_still_ends_with_its_supervisor(
     here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     with WorkerProcess(*here, tmp_path, "--processes", "2") as process:
@@ -159,7 +159,7 @@ def test_a_failure_by_old_code_names_the_module_and_the_worker_to_restart(
             assert told in shown.stderr
 
 
-def test_a_fix_of_code_that_was_sent_with_the_plan_is_said_not_to_run(
+def test_a_failure_in_code_sent_with_the_plan_says_that_a_fix_does_not_reach_it(
     here: Here, zkplan_client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     with working(*here):

@@ -48,9 +48,7 @@ def test_nobody_works(zkplan_client):
 """
 
 
-def test_a_removed_tree_is_gone_and_its_neighbour_stays(
-    zookeeper_hosts: str, zkplan_root: str
-) -> None:
+def test_removing_a_tree_leaves_its_neighbour(zookeeper_hosts: str, zkplan_root: str) -> None:
     with plain_client(zookeeper_hosts) as client:
         paths = [f"{zkplan_root}/tree/{a}/{b}" for a in range(30) for b in range(30)]
         for a in range(30):
@@ -146,7 +144,7 @@ def test_a_missing_zookeeper_skips_locally_and_fails_in_ci(
 
 
 @pytest.mark.usefixtures("bare_machine")
-def test_the_first_test_of_a_user_has_a_worker(tmp_path: Path) -> None:
+def test_the_first_test_of_a_user_gets_a_worker(tmp_path: Path) -> None:
     assert "2 passed" in pytest_of_a_user(USES_THE_CLIENT, tmp_path)
 
 

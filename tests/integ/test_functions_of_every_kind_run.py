@@ -1,4 +1,4 @@
-"""Lambdas, closures, classes, coroutine functions and what a script defines all run."""
+"""Lambdas, closures, classes, coroutine functions and functions of a script all run."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ ENDS = {returns: 0, leaves: 7, leaves_with_a_text: 1, fails: 1}
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_a_process_that_a_task_forks_ends_with_the_code_of_the_task(
+def test_a_process_forked_by_a_task_ends_with_the_code_of_the_task(
     isolation: Literal["thread", "process"], zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     """It would go on as a copy of its worker, and who waits for it would wait for ever."""
@@ -141,7 +141,7 @@ def attempts_in_a_pool() -> list[Any]:
 
 
 @pytest.mark.usefixtures("worker")
-def test_the_task_is_known_in_another_thread_only_if_it_is_carried_over(
+def test_current_works_in_another_thread_only_with_the_context_of_the_task(
     zkplan_client: Client,
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -174,7 +174,7 @@ def test_coroutine_functions_share_one_event_loop(zkplan_client: Client) -> None
 
 
 @pytest.mark.usefixtures("worker")
-def test_what_coroutines_log_the_next_attempt_finds(zkplan_client: Client) -> None:
+def test_the_next_attempt_finds_the_log_of_a_coroutine(zkplan_client: Client) -> None:
     async def step(number: int) -> None:
         if number % 2:
             await zkplan.current().log(number)
@@ -195,7 +195,7 @@ def test_what_coroutines_log_the_next_attempt_finds(zkplan_client: Client) -> No
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_coroutine_that_is_timed_out_is_cancelled(zkplan_client: Client, tmp_path: Path) -> None:
+def test_a_coroutine_that_times_out_is_cancelled(zkplan_client: Client, tmp_path: Path) -> None:
     file = str(tmp_path / "notes")
 
     async def for_ever() -> None:
@@ -257,7 +257,7 @@ with zkplan.connect(sys.argv[1], root=sys.argv[2]) as client:
 """
 
 
-def test_what_a_script_defines_in_main_runs_in_other_processes(here: Here, tmp_path: Path) -> None:
+def test_functions_and_classes_of_a_script_run_elsewhere(here: Here, tmp_path: Path) -> None:
     (tmp_path / "author.py").write_text(SCRIPT)
     with WorkerProcess(*here, tmp_path) as worker:
         author = run_python(str(tmp_path / "author.py"), *here)

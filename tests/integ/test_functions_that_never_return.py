@@ -1,4 +1,4 @@
-"""Functions that run past their time-out and do not return: they cost threads, within a bound."""
+"""Functions that time out and never return cost a bounded number of threads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def slots(before: set[threading.Thread]) -> int:
     return sum(thread.name.startswith("zkplan-slot") for thread in made)
 
 
-def test_hung_threads_are_bounded_and_logged_and_leave_their_tasks_to_others(
+def test_hung_threads_are_bounded_and_logged_and_other_workers_get_the_tasks(
     zkplan_client: Client, here: Here, tmp_path: Path, told: Told
 ) -> None:
     file, gate, before = tmp_path / "began", tmp_path / "gate", set(threading.enumerate())
@@ -66,7 +66,7 @@ def test_hung_threads_are_bounded_and_logged_and_leave_their_tasks_to_others(
     plan.remove()
 
 
-def test_functions_that_were_given_up_are_shown_until_they_return(
+def test_abandoned_functions_are_shown_until_they_return(
     zkplan_client: Client, here: Here, run: Run, tmp_path: Path
 ) -> None:
     """A worker whose threads they hold is not idle."""
@@ -192,7 +192,7 @@ def test_a_hung_decoding_or_import_costs_an_attempt_and_frees_its_slot(
     plan.remove()
 
 
-def test_a_neighbour_runs_what_a_worker_with_hung_threads_leaves(
+def test_another_worker_runs_the_tasks_of_a_worker_with_hung_threads(
     zkplan_client: Client, here: Here, tmp_path: Path, told: Told
 ) -> None:
     file, gate = tmp_path / "began", tmp_path / "gate"
@@ -209,7 +209,7 @@ def test_a_neighbour_runs_what_a_worker_with_hung_threads_leaves(
     plan.remove()
 
 
-def test_statistics_are_a_snapshot(zkplan_client: Client, worker: zkplan.Worker) -> None:
+def test_worker_statistics_are_a_snapshot(zkplan_client: Client, worker: zkplan.Worker) -> None:
     before = worker.statistics()
     with zkplan_client.create_plan() as plan:
         plan.add_task(abs, [-1])

@@ -1,4 +1,4 @@
-"""Whatever others leave in the tree, healthy plans go on, and who meets it is told, once."""
+"""Despite garbage in the tree healthy plans go on, and the garbage is reported once."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def quiet(workers: list[zkplan.Worker]) -> list[float]:
     [pytest.param(kind, marks=pytest.mark.slow if at % 5 else ()) for at, kind in enumerate(KINDS)],
     ids=lambda kind: kind.__name__,
 )
-def test_every_command_says_what_is_wrong_without_a_traceback(
+def test_every_command_reports_garbage_without_a_traceback(
     kind: Callable[[ForeignZnodes], None],
     run: Run,
     zkplan_client: Client,
@@ -164,7 +164,7 @@ def test_every_command_says_what_is_wrong_without_a_traceback(
         if ran.code == 1:
             assert "problems" in ran.out, arguments
         elif ran.code != 0:
-            # What it is about; of a name that is no plan's, what it was taken for.
+            # The message names its object, or what a name that is not of a plan was taken for.
             number = arguments[2][-10:].lstrip("0")
             named = (arguments[2], f"plan {number} was", "there is no plan ")
             assert any(each in ran.err for each in named), ran.err
@@ -203,7 +203,7 @@ def test_a_wait_for_a_plan_with_a_strange_znode_reports_it(
     assert plan.wait(30).state == "done"
 
 
-def test_an_author_passes_numbers_that_somebody_has_taken(
+def test_an_author_skips_numbers_that_foreign_znodes_have_taken(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     first = zkplan_client.create_plan()
@@ -216,7 +216,7 @@ def test_an_author_passes_numbers_that_somebody_has_taken(
 
 
 @pytest.mark.parametrize("name", ["add-ids", "add-count"])
-def test_the_error_names_what_a_plan_lacks(
+def test_the_error_names_the_znode_that_a_plan_lacks(
     name: str, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plan = zkplan_client.create_plan()

@@ -1,4 +1,4 @@
-"""What is too much of a history for the tree goes to the store, and is read with the rest."""
+"""The part of a history that is too large for the tree moves to the store and is still read."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def is_whole(events: list[Event]) -> None:
     assert len(set(events)) == len(events)
 
 
-def test_the_oldest_goes_to_the_store_and_everybody_with_the_store_reads_all(
+def test_old_history_moves_to_the_store_and_all_with_the_store_read_it_whole(
     here: Here, place: Place, run: Run, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with place.client() as client, zkplan.connect(*here) as without:
@@ -163,7 +163,7 @@ def test_the_oldest_goes_to_the_store_and_everybody_with_the_store_reads_all(
         assert missing(found) == ["it begins with the import of the plan"]
 
 
-def test_where_no_worker_runs_a_service_of_leases_sees_to_it(
+def test_a_lease_service_moves_history_to_the_store_if_no_worker_runs(
     here: Here, place: Place, short: None
 ) -> None:
     with zkplan.connect(*here, serializer="json", **place.options) as client:
@@ -176,7 +176,7 @@ def test_where_no_worker_runs_a_service_of_leases_sees_to_it(
         assert kinds(plan.history()) == ["added"] * TASKS
 
 
-def test_a_part_that_is_damaged_or_gone_is_named_and_hides_nothing_behind_it(
+def test_a_damaged_or_missing_part_is_named_and_hides_no_later_part(
     place: Place, client: Client, short: None
 ) -> None:
     with place.working():
@@ -207,7 +207,7 @@ def test_a_part_that_is_damaged_or_gone_is_named_and_hides_nothing_behind_it(
         assert fresh.plan(plan.path).history() == events
 
 
-def test_a_store_that_is_away_stops_nothing_and_gets_the_rest_when_it_is_back(
+def test_an_unreachable_store_stops_no_plan_and_gets_the_rest_later(
     place: Place, client: Client, short: None, told: Callable[[str], object]
 ) -> None:
     plan = client.create_plan()
@@ -226,7 +226,7 @@ def test_a_store_that_is_away_stops_nothing_and_gets_the_rest_when_it_is_back(
     assert cut(plan).lost == 0
 
 
-def test_what_was_let_go_while_the_store_was_away_leaves_nothing_that_seems_to_run(
+def test_history_dropped_while_the_store_was_away_shows_no_task_as_running(
     place: Place, client: Client, short: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tidying, "TIDYING_PERIOD_S", 3600.0)
@@ -268,7 +268,7 @@ def test_what_was_let_go_while_the_store_was_away_leaves_nothing_that_seems_to_r
     assert early.tasks[int(slow.number)].place == "c"
 
 
-def test_a_death_between_the_part_and_the_deletion_records_nothing_twice(
+def test_a_death_between_writing_a_part_and_deleting_records_nothing_twice(
     here: Here, place: Place, tmp_path: Path, short: None
 ) -> None:
     """The part lies in the store, and its znode still in the tree."""

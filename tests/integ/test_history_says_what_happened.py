@@ -1,4 +1,4 @@
-"""S13 on real servers: the history of a plan says what happened, and the tree agrees."""
+"""S13 on real servers: the history of a plan agrees with its tree."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_finished_tasks_are_found_listed_and_shown(
     assert [json.loads(line)["kind"] for line in followed.splitlines()][-1] == "done"
 
 
-def test_a_follower_hears_of_each_event_until_the_end(
+def test_a_follower_gets_each_event_until_the_end(
     here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -116,7 +116,7 @@ def test_a_follower_hears_of_each_event_until_the_end(
     assert kinds(heard) == ["added", "ready", "claimed", "committed", "done"]
 
 
-def test_a_coroutine_follows_a_plan_and_is_cancelled_at_once(
+def test_a_coroutine_that_follows_a_plan_can_be_cancelled_at_once(
     here: Here, zkplan_client: Client
 ) -> None:
     plan = zkplan_client.create_plan()
@@ -154,7 +154,7 @@ def test_a_coroutine_follows_a_plan_and_is_cancelled_at_once(
         asyncio.run(follow("never"))
 
 
-def test_the_history_has_the_claims_the_lapse_and_the_end_of_a_lease(here: Here) -> None:
+def test_the_history_records_the_claims_lapse_and_end_of_a_lease(here: Here) -> None:
     with zkplan.connect(*here, serializer="json") as client:
         client.prepare()
         plan = client.create_plan()
@@ -191,7 +191,7 @@ def test_a_merged_history_reads_the_same_as_before(
     assert run(compact(plan.path)) == 0
 
 
-def test_a_bound_lets_the_oldest_go(zkplan_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_history_is_trimmed(zkplan_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zkplan.protocol.history.compaction.FULL_BYTES", 1)
     run = zkplan_client.transport.run
     plan = zkplan_client.create_plan()
@@ -222,7 +222,7 @@ def test_a_plan_without_a_history_runs_and_says_so(here: Here, zkplan_client: Cl
 
 
 @pytest.mark.parametrize("key", [None, "one"])
-def test_the_author_of_a_plan_without_a_history_records_nothing(
+def test_adding_tasks_to_a_plan_without_a_history_records_nothing(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
     """Else its first transactions would be refused, and sent again."""
@@ -242,7 +242,7 @@ def test_the_author_of_a_plan_without_a_history_records_nothing(
     assert not [op for multi in sent for op in multi.ops if op.path.startswith(of_history)]
 
 
-def test_a_name_that_somebody_took_is_passed_over(
+def test_a_segment_name_taken_by_a_foreign_znode_is_skipped(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plan = zkplan_client.create_plan()
@@ -255,7 +255,7 @@ def test_a_name_that_somebody_took_is_passed_over(
     assert found.damaged == ["seg-0000000003"]
 
 
-def test_the_segment_is_part_of_the_very_transaction(zkplan_client: Client) -> None:
+def test_a_refused_transaction_leaves_no_history(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan()
     plan.add_task(int)
     answer = zkplan_client.transport.ask(
@@ -265,7 +265,7 @@ def test_the_segment_is_part_of_the_very_transaction(zkplan_client: Client) -> N
     assert kinds(plan.history()) == ["added"]
 
 
-def test_a_removal_deletes_the_history_first_though_a_worker_still_writes(
+def test_a_removal_deletes_the_history_first_while_a_worker_still_writes(
     zkplan_client: Client,
 ) -> None:
     with zkplan_client.create_plan() as plan:

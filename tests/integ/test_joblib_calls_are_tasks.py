@@ -80,7 +80,7 @@ def test_a_call_whose_worker_is_killed_runs_on_another_one(client: Client, tmp_p
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes of tasks need Linux")
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_calls_that_have_timed_out_leave_their_slots_to_the_next(
+def test_calls_that_timed_out_leave_their_slots_to_the_next_calls(
     isolation: str, tmp_path: Path
 ) -> None:
     register()
@@ -101,7 +101,7 @@ def test_calls_that_have_timed_out_leave_their_slots_to_the_next(
 
 
 @pytest.mark.usefixtures("backend")
-def test_the_number_of_jobs_is_that_of_the_slots_of_the_workers() -> None:
+def test_n_jobs_of_minus_one_means_all_slots_of_the_workers() -> None:
     assert [joblib.effective_n_jobs(n) for n in (-1, -2, 9)] == [6, 5, 9]
 
 
@@ -118,7 +118,7 @@ def test_without_a_client_or_a_worker_the_error_says_what_to_do() -> None:
 
 
 @pytest.mark.usefixtures("backend")
-def test_a_grid_search_of_scikit_learn_finds_what_it_finds_without_workers() -> None:
+def test_a_grid_search_of_scikit_learn_finds_the_same_with_and_without_workers() -> None:
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     from sklearn.datasets import load_iris
     from sklearn.model_selection import GridSearchCV
@@ -135,7 +135,7 @@ def test_a_grid_search_of_scikit_learn_finds_what_it_finds_without_workers() -> 
 
 
 @pytest.mark.slow
-def test_a_call_that_comes_when_the_plan_has_just_drained_is_not_lost(client: Client) -> None:
+def test_a_call_submitted_just_after_the_plan_drained_is_not_lost(client: Client) -> None:
     with zkplan.Executor(client) as executor:
         for x in range(300):
             assert executor.submit(square, x).result(30) == x * x
@@ -143,7 +143,7 @@ def test_a_call_that_comes_when_the_plan_has_just_drained_is_not_lost(client: Cl
 
 
 @pytest.mark.slow
-def test_no_plan_of_failed_calls_is_left_by_an_executor(client: Client) -> None:
+def test_an_executor_leaves_no_plan_of_failed_calls(client: Client) -> None:
     executor = zkplan.Executor(client)
     assert isinstance(executor.submit(fail_at_30, 30).exception(30), LookupError)
     executor.shutdown(wait=False, cancel_futures=True)

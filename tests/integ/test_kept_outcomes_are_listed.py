@@ -1,4 +1,4 @@
-"""The kept outcomes of a plan are found again: which tasks have one, of what kind and size."""
+"""The kept outcomes of a plan are listed with their task, kind and size."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_large_results_are_listed_in_several_reads(zkplan_client: Client) -> Non
     assert all(each.size >= size for each, size in zip(found, sizes, strict=True))
 
 
-def test_what_cannot_be_read_is_listed_as_such_and_strange_names_are_passed_over(
+def test_undecodable_outcomes_are_listed_and_strange_names_are_skipped(
     zkplan_client: Client, worker: Worker, here: Here, znodes: KazooClient
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -100,7 +100,7 @@ def test_a_finished_task_is_found_by_its_name_where_its_result_is_kept(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("worker")
-def test_all_of_more_than_a_thousand_are_listed_and_retried(zkplan_client: Client) -> None:
+def test_more_than_a_thousand_outcomes_are_listed_and_retried(zkplan_client: Client) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
         plan.add_tasks([TaskSpec(int) for _ in range(MANY)])
         plan.add_tasks([TaskSpec(fail) for _ in range(MANY)])

@@ -1,4 +1,4 @@
-"""Keys with identities: one is added, made the first, and the old one goes, while plans run."""
+"""While plans run, a key is added, made the first, and the old key is removed."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_key_is_rotated_while_plans_run_and_workers_are_killed(
     assert sorted(set(map(int, notes(file)))) == [*range(length)]
 
 
-def test_what_an_outsider_made_is_not_sealed_anew(
+def test_a_key_rotation_does_not_reseal_znodes_of_an_outsider(
     here: Here, tmp_path: Path, znodes: KazooClient, run: Run
 ) -> None:
     with zkplan.connect(*here, secret=secret_of("old")) as client:
@@ -124,7 +124,7 @@ def test_what_an_outsider_made_is_not_sealed_anew(
 
 @pytest.mark.either
 @pytest.mark.parametrize("kind", ["secret", "aes", "ed25519"])
-def test_a_new_key_is_private_and_what_it_seals_is_opened(
+def test_a_new_key_is_stored_privately_and_opens_data_sealed_with_it(
     kind: str, here: Here, tmp_path: Path, znodes: KazooClient, run: Run
 ) -> None:
     file, public = tmp_path / "key", tmp_path / "public"

@@ -1,4 +1,4 @@
-"""A key names one plan while that stands, and a task's key one task of its plan."""
+"""A key names one plan at a time, and the key of a task one task of its plan."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_both(plan: Plan) -> list[str]:
     return [total.number, plan.add_task(operator.neg, [total], key="negated").number]
 
 
-def test_authors_at_the_same_time_make_one_plan_of_each_task_once(
+def test_concurrent_authors_make_one_plan_with_each_task_once(
     zkplan_client: Client, worker: Worker
 ) -> None:
     plans: list[Plan] = []
@@ -69,7 +69,7 @@ def test_a_finished_task_is_found_by_its_key(zkplan_client: Client, worker: Work
     assert again.status().added == 2
 
 
-def test_a_plan_that_was_found_takes_no_task_without_a_key(zkplan_client: Client) -> None:
+def test_a_plan_found_by_create_plan_takes_no_task_without_a_key(zkplan_client: Client) -> None:
     made = zkplan_client.create_plan(key=KEY)
     made.add_task(int)
     found = zkplan_client.create_plan(key=KEY)
@@ -83,7 +83,7 @@ def test_a_plan_that_was_found_takes_no_task_without_a_key(zkplan_client: Client
     assert zkplan_client.plan(key=KEY).add_task(int).number
 
 
-def test_a_finished_plan_gives_its_key_to_the_next_one(zkplan_client: Client) -> None:
+def test_a_finished_plan_passes_its_key_to_the_next_plan(zkplan_client: Client) -> None:
     first = zkplan_client.create_plan(key=KEY)
     running = zkplan_client.create_plan(key=KEY, if_exists="replace_finished")
     assert (running.path, running.is_new) == (first.path, False)
@@ -134,7 +134,7 @@ def marks_of(znodes: KazooClient, plan: Plan) -> list[str]:
 @pytest.mark.parametrize(
     "die", [in_this_process, in_a_client_that_is_closed, with_a_session_of_somebody_else]
 )
-def test_a_plan_whose_author_died_is_built_by_the_next_one(
+def test_the_next_author_builds_a_new_plan_if_the_first_author_died(
     die: Callable[[Here, Client], None], here: Here, zkplan_client: Client, worker: Worker
 ) -> None:
     die(here, zkplan_client)
@@ -147,7 +147,7 @@ def test_a_plan_whose_author_died_is_built_by_the_next_one(
     assert handled(zkplan_client).path == plan.path
 
 
-def test_the_mark_goes_with_a_dropped_handle_though_its_client_does_nothing_more(
+def test_the_author_mark_is_deleted_when_the_handle_of_a_plan_is_dropped(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     kept = zkplan_client.create_plan(key="kept")
@@ -160,7 +160,7 @@ def test_the_mark_goes_with_a_dropped_handle_though_its_client_does_nothing_more
     assert zkplan_client.create_plan(key="kept").path == kept.path
 
 
-def test_a_living_author_keeps_the_plan_and_one_without_its_session_fails(
+def test_a_live_author_keeps_the_plan_and_an_expired_author_fails(
     here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     with zkplan.connect(*here) as other:
@@ -188,7 +188,7 @@ def test_a_plan_without_an_author_is_marked_ready_by_its_number(zkplan_client: C
     assert zkplan_client.create_plan(key=KEY).path == plan.path
 
 
-def test_of_many_authors_one_takes_the_key_over(zkplan_client: Client) -> None:
+def test_one_of_many_authors_takes_over_the_key(zkplan_client: Client) -> None:
     zkplan_client.create_plan(key=KEY)
     plans: list[Plan] = []
     threads = [
@@ -203,7 +203,7 @@ def test_of_many_authors_one_takes_the_key_over(zkplan_client: Client) -> None:
     assert [plan.is_new for plan in plans].count(True) == 1
 
 
-def test_over_http_a_plan_is_given_up_some_time_after_its_last_add(
+def test_a_plan_made_over_http_is_given_up_some_time_after_its_last_add(
     here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     with serving(*here) as service:
@@ -253,9 +253,7 @@ def test_a_removed_plan_leaves_its_key_free(
     assert zkplan_client.create_plan(key=KEY).is_new
 
 
-def test_an_import_takes_the_keys_along_if_they_are_free(
-    zkplan_client: Client, tmp_path: Path
-) -> None:
+def test_an_import_brings_its_keys_if_they_are_free(zkplan_client: Client, tmp_path: Path) -> None:
     plan = zkplan_client.create_plan("moves", key=KEY)
     task = plan.add_task(int, key="one")
     file = tmp_path / "moves.plan"

@@ -1,4 +1,4 @@
-"""Claims under a lease: what they may claim, what they wait for, and what they cost."""
+"""Claims under a lease: which tasks they get, what they wait for, and what they cost."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_an_idle_claim_costs_no_request_and_is_woken_by_a_task(
     assert args_of(found) == [1]
 
 
-def test_a_lapsed_claim_is_given_again_where_no_worker_runs(author: Client, leases: Leases) -> None:
+def test_a_lapsed_claim_is_given_again_without_a_worker(author: Client, leases: Leases) -> None:
     plan = author.create_plan(attempts=2, on_failure="cascade")
     task = plan.add_task(SHRINK, [1])
     plan.mark_ready()
@@ -116,7 +116,7 @@ def test_a_lapsed_claim_is_given_again_where_no_worker_runs(author: Client, leas
     assert (late.ok, late.refused) == (False, "ended")
 
 
-def test_of_tasks_in_their_last_attempt_one_is_given_out_at_a_time(
+def test_tasks_lost_in_their_last_attempt_are_given_out_one_at_a_time(
     author: Client, leases: Leases
 ) -> None:
     plan = author.create_plan(attempts=1)
@@ -142,7 +142,7 @@ def test_limits_hold_for_leases(author: Client, leases: Leases) -> None:
     assert len(claim(leases, count=3, wait=10)) == 1
 
 
-def test_what_cannot_be_committed_is_said_and_the_claim_stands(
+def test_a_result_that_cannot_be_committed_is_refused_and_the_claim_remains(
     author: Client, leases: Leases
 ) -> None:
     plan = author.create_plan()
@@ -160,7 +160,7 @@ def test_what_cannot_be_committed_is_said_and_the_claim_stands(
             claim(leases, **each)
 
 
-def test_with_keys_a_lease_claims_and_commits_what_is_sealed(here: Here, tmp_path: Any) -> None:
+def test_a_lease_with_keys_claims_and_commits_sealed_tasks(here: Here, tmp_path: Any) -> None:
     keys = [key_file(tmp_path, "work")]
     with zkplan.connect(*here, serializer="json", secret_files=keys) as author:
         plan = author.create_plan()
@@ -172,7 +172,7 @@ def test_with_keys_a_lease_claims_and_commits_what_is_sealed(here: Here, tmp_pat
         assert task.result() == 5
 
 
-def test_a_python_worker_runs_the_kinds_that_it_has_and_leaves_the_others(
+def test_a_python_worker_runs_the_functions_it_has_and_leaves_other_kinds(
     here: Here, author: Client, leases: Leases
 ) -> None:
     @zkplan.kind("count")
@@ -191,7 +191,7 @@ def test_a_python_worker_runs_the_kinds_that_it_has_and_leaves_the_others(
         assert other.result(timeout=20) == "small"
 
 
-def test_a_kind_needs_a_plan_of_json_and_a_name_that_fits(zkplan_client: Client) -> None:
+def test_a_kind_needs_a_json_plan_and_a_valid_name(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan()
     with pytest.raises(InvalidTask, match="serializer pickle"):
         plan.add_task(SHRINK, [1])
@@ -199,7 +199,7 @@ def test_a_kind_needs_a_plan_of_json_and_a_name_that_fits(zkplan_client: Client)
         zkplan.kind("No Kind")
 
 
-def test_a_wide_result_is_delivered_by_a_service_whose_claims_node_is_gone(
+def test_a_service_whose_claims_node_was_deleted_delivers_a_wide_result(
     author: Client, leases: Leases, here: Here
 ) -> None:
     plan = author.create_plan()
@@ -222,7 +222,7 @@ def asked(request: Request) -> Step[Any]:
     return (yield request)
 
 
-def test_a_decision_about_a_held_task_is_delivered_where_no_worker_runs(
+def test_a_decision_about_a_held_task_is_delivered_although_no_worker_runs(
     author: Client, leases: Leases
 ) -> None:
     """Its program has another task, or none: it claims nothing while the decision waits."""
@@ -245,7 +245,7 @@ def test_a_decision_about_a_held_task_is_delivered_where_no_worker_runs(
     assert found.args == ["enough"]
 
 
-def test_a_decision_in_a_paused_plan_is_delivered_once_it_goes_on(
+def test_a_decision_in_a_paused_plan_is_delivered_after_it_is_resumed(
     author: Client, leases: Leases
 ) -> None:
     plan = author.create_plan()
@@ -265,7 +265,7 @@ def test_a_decision_in_a_paused_plan_is_delivered_once_it_goes_on(
 @pytest.mark.parametrize(
     "kind", ["workers/service.", "claims/service.", "claims/lease-", "claims/lease-/CLAIM"]
 )
-def test_what_a_service_has_may_be_deleted_by_hand(
+def test_znodes_of_a_service_may_be_deleted_by_hand(
     author: Client, leases: Leases, here: Here, kind: str
 ) -> None:
     plan = author.create_plan()

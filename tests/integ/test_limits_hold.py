@@ -1,4 +1,4 @@
-"""No more tasks run at the same time than a limit says, and nothing of a limit is left behind."""
+"""A limit bounds the tasks that run at the same time, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_tasks_of_two_plans_and_three_workers_share_a_limit(
     assert (limit.name, limit.size, limit.held, limit.period) == ("db", 3, [], None)
 
 
-def test_a_full_limit_keeps_no_worker_from_other_tasks_and_queues(
+def test_a_full_limit_does_not_block_other_tasks_and_queues(
     zkplan_client: zkplan.Client, here: Here, run: Run
 ) -> None:
     zkplan_client.set_limit("none", 0)
@@ -89,7 +89,7 @@ def test_a_full_limit_keeps_no_worker_from_other_tasks_and_queues(
 
 
 @pytest.mark.either
-def test_a_lower_size_waits_for_what_runs_and_stops_nothing(
+def test_a_lowered_limit_waits_for_running_tasks_and_stops_none(
     zkplan_client: zkplan.Client, here: Here, tmp_path: Path
 ) -> None:
     file, gate = tmp_path / "began", tmp_path / "gate"
@@ -110,7 +110,7 @@ def test_a_lower_size_waits_for_what_runs_and_stops_nothing(
     assert after[0] >= max(ended for began, ended in times if began < lowered) - 0.05
 
 
-def test_a_plan_has_a_limit_of_its_own_that_goes_with_it(
+def test_the_max_running_limit_of_a_plan_is_exported_and_imported_with_it(
     zkplan_client: zkplan.Client, here: Here, tmp_path: Path
 ) -> None:
     with zkplan_client.create_plan("own", max_running=2) as plan:
@@ -131,7 +131,7 @@ def test_a_plan_has_a_limit_of_its_own_that_goes_with_it(
 
 
 @pytest.mark.either
-def test_no_more_tasks_start_within_a_second_than_a_rate_says(
+def test_a_rate_bounds_the_tasks_that_start_within_a_second(
     zkplan_client: zkplan.Client, here: Here
 ) -> None:
     zkplan_client.set_limit("api", 2, per="second")
@@ -150,7 +150,7 @@ def test_no_more_tasks_start_within_a_second_than_a_rate_says(
 
 
 @pytest.mark.either
-def test_a_plan_file_names_limits_and_has_one_of_its_own(
+def test_a_plan_file_names_limits_and_defines_its_own(
     zkplan_client: zkplan.Client, here: Here, run: Run, tmp_path: Path
 ) -> None:
     file = tmp_path / "plan.toml"

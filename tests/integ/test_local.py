@@ -1,4 +1,4 @@
-"""`zkplan.local`: a block that has a server, workers and a client, and leaves nothing behind."""
+"""`zkplan.local` is a block with a server, workers and a client that leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def test_a_plan_runs_in_worker_processes_and_nothing_is_left(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_worker_processes_tasks_run_on_threads_of_this_one() -> None:
+def test_without_worker_processes_tasks_run_on_threads_of_this_process() -> None:
     with zkplan.local(workers=0) as client:
         assert run_double(client) == (42, os.getpid())
 
 
-def test_an_error_with_arguments_of_its_own_leaves_the_block() -> None:
+def test_an_exception_with_custom_arguments_leaves_the_block() -> None:
     with (
         pytest.raises(zkplan.PlanNotFound, match="no plan named"),
         zkplan.local(workers=0) as client,
@@ -109,7 +109,7 @@ def test_a_worker_that_dies_is_replaced_and_its_task_taken_over_at_once(
     assert f"worker process {first.pid} was ended by SIGKILL; it is replaced" in caplog.text
 
 
-def test_a_task_that_never_ends_does_not_keep_the_block_from_being_left(tmp_path: Path) -> None:
+def test_a_task_that_never_ends_does_not_block_the_end_of_the_block(tmp_path: Path) -> None:
     file = tmp_path / "file"
     with zkplan.local(workers=1, grace=0.2) as client:
         with client.create_plan() as plan:
@@ -120,7 +120,7 @@ def test_a_task_that_never_ends_does_not_keep_the_block_from_being_left(tmp_path
     assert not is_running(int(pid))
 
 
-def test_an_error_in_the_block_is_the_error_that_leaves_it() -> None:
+def test_an_error_inside_the_block_is_raised_from_the_block() -> None:
     pids: list[int] = []
 
     def block() -> None:
@@ -161,12 +161,12 @@ def test_workers_that_cannot_start_say_why_and_leave_nothing(
         ({"workers": 0, "secret": "guess me"}, "zkplan root new-key"),
     ],
 )
-def test_what_is_out_of_range_is_refused_at_once(options: dict[str, Any], words: str) -> None:
+def test_an_option_out_of_range_is_refused_at_once(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ZkplanError, match=words):
         zkplan.local(**options)
 
 
-def test_a_notebook_starts_in_one_cell_and_closes_in_another() -> None:
+def test_a_notebook_starts_a_block_in_one_cell_and_closes_it_in_another() -> None:
     here = zkplan.local(workers=1)
     with pytest.raises(ZkplanError, match=r"call start\(\)"):
         _ = here.client
@@ -182,7 +182,7 @@ def test_a_notebook_starts_in_one_cell_and_closes_in_another() -> None:
 
 
 @pytest.mark.parametrize("name", ["data", "a,b:1"])
-def test_a_folder_may_look_like_hosts_and_a_tilde_is_the_home_of_the_user(
+def test_a_folder_may_look_like_hosts_and_a_tilde_means_the_home_folder(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -204,7 +204,7 @@ print(time.time())
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_what_is_not_closed_at_the_end_of_the_interpreter_is_closed_then(workers: str) -> None:
+def test_an_unclosed_block_is_closed_at_the_end_of_the_interpreter(workers: str) -> None:
     ran = run_python("-c", OPEN_AT_THE_END, workers)
     assert (ran.returncode, ran.stderr) == (0, "")
     *pids, ended = ran.stdout.split()
@@ -238,7 +238,7 @@ with zkplan.local(workers=2) as client:
     assert len(stored.result(timeout=30)) == 100_000
     print(*(worker.pid for worker in client.workers()), flush=True)
     if len(sys.argv) > 1:
-        # Not by one read: a signal that comes just before it is noticed only behind it.
+        # Not one blocking read: a signal that comes just before it is noticed only after it.
         while not select.select([sys.stdin], [], [], 0.1)[0]:
             pass
 """
@@ -268,7 +268,7 @@ def test_workers_can_import_what_a_script_can_and_add_no_noise(script: Path) -> 
     ],
     ids=str,
 )
-def test_no_signal_leaves_a_worker_nor_a_file_beyond_the_next_start(
+def test_a_signal_leaves_no_worker_and_the_next_start_removes_leftover_files(
     number: signal.Signals, script: Path
 ) -> None:
     temporary, said = script.parent / "temporary", script.parent / "said"
@@ -297,7 +297,7 @@ def test_no_signal_leaves_a_worker_nor_a_file_beyond_the_next_start(
     assert list(temporary.iterdir()) == []
 
 
-def test_the_values_of_a_block_that_stands_outlive_the_start_of_another(
+def test_starting_another_block_keeps_the_values_of_a_running_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

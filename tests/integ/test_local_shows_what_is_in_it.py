@@ -1,4 +1,4 @@
-"""`zkplan.local` shows what its tasks say, and tells other programs how they reach its plans."""
+"""`zkplan.local` shows the output of its tasks, and lets other programs reach its plans."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run_talk(client: Client) -> None:
     plan.wait(timeout=30)
 
 
-def test_what_tasks_print_and_log_is_shown_here(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_local_block_shows_what_tasks_print_and_log(capsys: pytest.CaptureFixture[str]) -> None:
     with zkplan.local(workers=1) as client:
         run_talk(client)
     said = capsys.readouterr()
@@ -38,7 +38,7 @@ def test_what_tasks_print_and_log_is_shown_here(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("logged", [False, True])
-def test_what_tasks_print_is_dropped_or_in_a_log_where_that_was_asked_for(
+def test_task_output_is_dropped_or_goes_to_a_log_if_asked_for(
     logged: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "log"
@@ -57,7 +57,7 @@ def command_beside(here: Any, *words: str, **environment: str) -> str:
     return ran.stdout
 
 
-def test_a_command_beside_the_block_sees_its_plans() -> None:
+def test_a_command_started_beside_the_block_sees_its_plans() -> None:
     here = zkplan.local(workers=1, root="/mine")
     for name in ("hosts", "secret"):
         with pytest.raises(ZkplanError, match=r"call start\(\)"):

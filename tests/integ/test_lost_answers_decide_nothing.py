@@ -1,4 +1,4 @@
-"""A transaction whose answer is lost is applied once: adds never double, results come once."""
+"""A transaction whose answer is lost is applied once: no add and no result is doubled."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_each_transaction_of_an_author_may_lose_its_answer(
     assert zkplan_client.plan("once").status().state == "paused"
 
 
-def test_a_repeated_add_finds_that_its_task_has_finished_meanwhile(
+def test_a_repeated_add_finds_that_its_task_has_already_finished(
     proxied: MakeProxy, here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     """The task is done before the author learns of its add; it must not come back."""
@@ -205,7 +205,7 @@ def test_a_waiter_goes_on_when_its_connection_breaks(
         pytest.param("no leader", id="has_no_leader"),
     ],
 )
-def test_a_worker_goes_on_where_a_server_answers_badly(
+def test_a_worker_goes_on_after_bad_answers_of_a_server(
     kind: Loss, proxied: MakeProxy, zkplan_client: Client, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     """As a member of an ensemble that has lost its leader: the next answer has another number.
@@ -216,7 +216,7 @@ def test_a_worker_goes_on_where_a_server_answers_badly(
     """
     file = tmp_path / "ran"
     zkplan_client.prepare()
-    # Two slots have less under way than that: what is sent again is not lost again for ever.
+    # Two slots have fewer than 7 requests in transit, so a repeated one is not lost for ever.
     proxy = proxied(every(7, (kind,)))
     with zkplan_client.create_plan("answered badly") as plan:
         plan.add_tasks([TaskSpec(run_noted, [str(file), f"{number}"]) for number in range(60)])
@@ -226,7 +226,7 @@ def test_a_worker_goes_on_where_a_server_answers_badly(
     assert sorted(notes(file)) == sorted(f"{number} 0" for number in range(60))
 
 
-def test_a_request_that_always_makes_the_server_stumble_fails(
+def test_a_request_fails_if_the_server_answers_it_with_an_error_every_time(
     proxied: MakeProxy, zkplan_client: Client
 ) -> None:
     zkplan_client.prepare()
@@ -237,7 +237,7 @@ def test_a_request_that_always_makes_the_server_stumble_fails(
     assert len(proxy.lost) == 4
 
 
-def test_a_transaction_that_meets_the_end_of_its_session_costs_no_attempt(
+def test_a_transaction_sent_as_its_session_expires_costs_no_attempt(
     proxied: MakeProxy, zkplan_client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It goes out again in the next session, whose worker is another one."""

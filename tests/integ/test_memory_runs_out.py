@@ -1,4 +1,4 @@
-"""A worker out of memory goes on, or ends so that others take over: it never just stands still."""
+"""A worker out of memory goes on, or ends so that others take over; it never hangs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ SEND = ConnectionHandler._send_request
         pytest.param(Transaction, "unchroot", lack, id="when it is read"),
     ],
 )
-def test_a_worker_goes_on_where_its_connection_meets_an_unknown_error(
+def test_a_worker_goes_on_after_an_unknown_error_of_its_connection(
     where: type,
     name: str,
     instead: Callable[..., Any],
@@ -96,7 +96,7 @@ def test_a_worker_goes_on_where_its_connection_meets_an_unknown_error(
 
 @pytest.mark.parametrize("where", ["_send_request", "_read_socket", "_send_ping"])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_the_first_connection_of_a_given_client_outlives_a_lack_of_memory(
+def test_the_first_connection_of_a_given_client_survives_a_lack_of_memory(
     where: str, zkplan_root: str, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, lacks = getattr(ConnectionHandler, where), threading.Event()
@@ -125,7 +125,7 @@ def test_the_first_connection_of_a_given_client_outlives_a_lack_of_memory(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_worker_whose_connection_thread_has_ended_ends(
+def test_a_worker_whose_connection_thread_has_ended_ends_itself(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It cannot tell of it without memory: the worker would stand still for ever."""
@@ -150,7 +150,7 @@ def test_a_worker_whose_connection_thread_has_ended_ends(
         pytest.param(None, "", id="a watch"),
     ],
 )
-def test_a_worker_that_missed_an_answer_ends(
+def test_a_worker_that_missed_an_answer_ends_itself(
     what: type | None, name: str, zkplan_root: str, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would wait for ever while its session goes on: nobody could take over what it holds."""
@@ -188,7 +188,7 @@ def test_a_worker_that_missed_an_answer_ends(
             worker.run()
 
 
-def test_a_worker_that_has_lost_a_thread_of_its_slots_ends(
+def test_a_worker_that_has_lost_a_slot_thread_ends_itself(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would hold for ever what that thread was to run, and nobody could take it over."""
@@ -205,7 +205,7 @@ def test_a_worker_that_has_lost_a_thread_of_its_slots_ends(
         assert plan.status().tasks == 1
 
 
-def test_a_worker_whose_client_connects_no_more_says_so() -> None:
+def test_a_worker_whose_client_gave_up_connecting_says_so() -> None:
     """A client that is given may try a few times only; memory has nothing to do with that."""
     with EmbeddedServerProcess() as server:
         few = {"max_tries": 1, "delay": 0.01}
@@ -223,7 +223,7 @@ def test_a_worker_whose_client_connects_no_more_says_so() -> None:
 
 
 @pytest.mark.parametrize("left", ["a queue's lock held", "a thread that seems to run"])
-def test_a_connection_whose_threads_have_ended_badly_can_be_closed(
+def test_a_connection_whose_threads_crashed_can_be_closed(
     left: str, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen: without memory a thread of kazoo ended midway, and the worker never ended."""
@@ -278,13 +278,13 @@ main(["worker", "--hosts", sys.argv[1], "--root", sys.argv[2], "--session-timeou
 """
 
 
-def test_a_worker_process_that_has_failed_ends_though_threads_hold_it(here: Here) -> None:
+def test_a_failed_worker_process_ends_although_threads_still_run(here: Here) -> None:
     """Seen: closing its connection took a thread, for which there was no memory."""
     ended = run_python("-c", STANDS_STILL, *here, timeout=WAIT_S)
     assert ended.returncode == -signal.SIGALRM
 
 
-def test_a_connection_can_be_closed_where_no_thread_can_be_started(
+def test_a_connection_can_be_closed_when_no_thread_can_be_started(
     here: Here, zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the limit of a process, and at its end from Python 3.12 on."""

@@ -1,4 +1,4 @@
-"""Metrics: each endpoint says what is there, in Prometheus' format, and what a scrape costs."""
+"""Each endpoint serves its metrics in the format of Prometheus, at a bounded cost for a scrape."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_the_metrics_of_a_root_count_what_is_under_it(
     assert found["zkplan_queue_workers", "gpu"] == found["zkplan_root_scrape_ages_unread",] == 0
 
 
-def test_claims_count_in_the_queue_of_their_tasks(
+def test_claims_are_counted_in_the_queue_of_their_tasks(
     here: tuple[str, str], zkplan_client: Client, znodes: KazooClient
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -138,14 +138,14 @@ def test_claims_count_in_the_queue_of_their_tasks(
     assert found["zkplan_vanished_workers",] == 1
 
 
-def test_a_schedule_that_nobody_fires_is_late(zkplan_client: Client) -> None:
+def test_a_schedule_that_no_worker_fires_is_late(zkplan_client: Client) -> None:
     zkplan_client.schedule("each-second", "* * * * * *", abs, [1])
     collector = RootCollector(zkplan_client)
     name = ("zkplan_schedule_lateness_seconds", "each-second")
     wait_until(lambda: values_of(collector.text())[name] > 0, "it is late")
 
 
-def test_more_plans_take_more_reads_but_hardly_more_requests(zkplan_client: Client) -> None:
+def test_more_plans_cost_more_reads_but_hardly_more_requests(zkplan_client: Client) -> None:
     def cost() -> Tally:
         tally = Tally()
         zkplan_client.transport.run(tally.of(count_root(zkplan_client.paths, {})))
@@ -188,7 +188,7 @@ def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
         yield made
 
 
-def test_who_cannot_reach_zookeeper_says_so_in_time(
+def test_health_and_metrics_report_an_unreachable_zookeeper_in_time(
     server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(of_worker, "TURN_S", 0.2)
@@ -234,7 +234,7 @@ def test_a_scrape_does_not_wait_for_a_slow_count(
     assert ("zkplan_slots",) in values_of(text_of(collector))
 
 
-def test_one_collector_counts_several_roots(here: tuple[str, str], run: Run) -> None:
+def test_one_collector_serves_the_metrics_of_several_roots(here: tuple[str, str], run: Run) -> None:
     hosts, top = here
     roots = [f"{top}/a", f"{top}/b"]
     with ExitStack() as stack:
@@ -295,7 +295,7 @@ def test_every_endpoint_passes_promtool_and_is_documented(server: EmbeddedServer
         check_metrics(text)
 
 
-def test_one_address_serves_all_processes_of_a_worker_command(
+def test_one_address_serves_the_metrics_of_all_processes_of_a_worker(
     here: tuple[str, str], zkplan_client: Client, tmp_path: Path
 ) -> None:
     more = ("--processes", "2", "--threads", "1", "--metrics", "127.0.0.1:0")
@@ -312,7 +312,7 @@ def test_one_address_serves_all_processes_of_a_worker_command(
         assert get(url, "/other")[0] == 404
 
 
-def test_a_root_is_printed_once_or_served(
+def test_the_metrics_of_a_root_are_printed_once_or_served(
     here: tuple[str, str], run: Run, zkplan_client: Client
 ) -> None:
     zkplan_client.prepare()
@@ -329,7 +329,7 @@ def test_a_root_is_printed_once_or_served(
 
 
 @pytest.mark.either
-def test_every_record_of_a_task_says_whose_it_is(
+def test_every_log_record_of_a_task_names_its_task_plan_and_worker(
     here: tuple[str, str], zkplan_client: Client, tmp_path: Path
 ) -> None:
     with WorkerProcess(*here, tmp_path, "--log-format", "json") as command:
@@ -371,14 +371,14 @@ def log_and_fail() -> None:
         ("server --metrics :: --listen 127.0.0.1:0", "allow this address with --metrics-open"),
     ],
 )
-def test_an_address_that_others_reach_has_to_be_meant(words: str, says: str, run: Run) -> None:
+def test_a_public_address_must_be_allowed_explicitly(words: str, says: str, run: Run) -> None:
     ran = run(*words.replace(" :: ", " [::]:0 ").split())
     assert ran.code == 2
     assert says in " ".join(ran.err.split())
 
 
 @pytest.mark.either
-def test_a_port_that_is_taken_ends_the_command_at_its_start(run: Run, here: object) -> None:
+def test_a_port_in_use_ends_the_command_at_its_start(run: Run, here: object) -> None:
     endpoint = Endpoint(("127.0.0.1", 0), CollectorRegistry()).start()
     try:
         ran = run("metrics", "--listen", endpoint.address)

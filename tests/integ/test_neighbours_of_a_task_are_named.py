@@ -1,4 +1,4 @@
-"""A task is shown with the tasks at the other ends of its edges, and with its due time."""
+"""A task is shown with its dependencies, its dependents and its due time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fan_in(plan: Plan, width: int) -> tuple[list[Task], Task]:
     return sources, plan.add_task(join, sources, name="join")
 
 
-def test_what_a_task_waits_for_is_named_with_its_state(zkplan_client: Client) -> None:
+def test_dependencies_of_a_waiting_task_are_named_with_their_state(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan()
     sources, joined = fan_in(plan, 3)
     last = plan.add_task(str, [joined])
@@ -42,7 +42,7 @@ def test_what_a_task_waits_for_is_named_with_its_state(zkplan_client: Client) ->
     assert described(last)["waits_for"] == f"task-{joined.number} join waiting"
 
 
-def test_of_many_the_first_are_named_and_all_are_counted(zkplan_client: Client) -> None:
+def test_the_first_of_many_neighbours_are_named_and_all_are_counted(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan()
     source = plan.add_task(int, name="source")
     plan.add_tasks([TaskSpec(str, [source], name=f"fed {n}") for n in range(NAMED + 5)])
@@ -56,7 +56,7 @@ def test_of_many_the_first_are_named_and_all_are_counted(zkplan_client: Client) 
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_dead_task_is_the_first_of_those_that_are_waited_for(zkplan_client: Client) -> None:
+def test_a_dead_dependency_is_named_first(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         arrives = plan.add_task(int, name="arrives")
         dies = plan.add_task(fail, name="dies", attempts=1)
@@ -93,7 +93,7 @@ def test_a_delayed_task_says_when_it_is_due(zkplan_client: Client) -> None:
     assert told.timestamp() == int(found.due)
 
 
-def test_only_the_dependencies_of_a_task_are_read_to_name_them(
+def test_naming_the_dependencies_of_a_task_reads_only_those(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not all tasks of the plan: of a hundred thousand that took as many reads."""
@@ -114,9 +114,7 @@ def test_only_the_dependencies_of_a_task_are_read_to_name_them(
     assert len(asked) == 3
 
 
-def test_an_edge_whose_other_end_is_gone_is_reported(
-    zkplan_client: Client, znodes: KazooClient
-) -> None:
+def test_an_edge_to_a_missing_task_is_reported(zkplan_client: Client, znodes: KazooClient) -> None:
     plan = zkplan_client.create_plan()
     (kept, lost), joined = fan_in(plan, 2)
     (prov,) = (name for name in znodes.get_children(lost.path) if name.startswith("prov-"))
@@ -144,7 +142,7 @@ def test_an_edge_that_names_no_task_is_shown_as_unknown(
     assert described(first, people=False)["waits_for_count"] == 4
 
 
-def test_a_result_delivered_meanwhile_is_not_listed_as_awaited(
+def test_a_result_delivered_during_the_read_is_not_listed_as_awaited(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plan = zkplan_client.create_plan()

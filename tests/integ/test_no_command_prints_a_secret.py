@@ -1,4 +1,4 @@
-"""No command shows a password, a key or an argument, whoever runs it: each is run in six worlds."""
+"""No command shows a password, a key or an argument: each is run under several conditions."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ STAYING = (
 )
 
 
-def test_each_command_has_a_line() -> None:
+def test_these_tests_try_each_command() -> None:
     named = {f"zkplan {line.command}" for line in (*READS, *CHANGES, *STAYING, *WRONG)}
     assert named == set(commands(cli, "zkplan"))
 

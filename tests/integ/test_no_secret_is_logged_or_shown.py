@@ -1,4 +1,4 @@
-"""A secret, a password and an argument are planted: no error, log or process shows them.
+"""No error, log or process shows a planted secret, password or argument.
 
 Commands have a module of their own: `test_no_command_prints_a_secret.py`.
 """
@@ -68,7 +68,7 @@ def closed(here: Here) -> Iterator[Closed]:
 
 
 @pytest.mark.parametrize("url", ["me:{}@b/f", "me:a/{}@b", "b/f?key={}", "u:a?b/{}://@b"])
-def test_no_part_of_a_store_or_of_hosts_that_may_be_a_password_is_shown(url: str, run: Run) -> None:
+def test_a_possible_password_in_a_store_or_hosts_is_masked(url: str, run: Run) -> None:
     store = f"simplecache::s3://{url.format(PASSWORD)}"
     for hosts in f"zk1,me:{PASSWORD}@zk2:2181", f"me:a/{PASSWORD}@zk2:2181":
         shown = run("config", "show", "--store", store, "--hosts", hosts, "--output", "json")
@@ -214,7 +214,7 @@ OF_TASKS = {errors.ShellFailed, errors.GateTimeout}
 BASES = {errors.TaskError, errors.PayloadError, errors.ZooKeeperError}
 
 
-def test_each_error_is_caused_or_is_a_base_of_others() -> None:
+def test_these_tests_cause_each_error_that_is_not_a_base_class() -> None:
     found = {
         each
         for _, each in inspect.getmembers(errors, inspect.isclass)
@@ -224,7 +224,7 @@ def test_each_error_is_caused_or_is_a_base_of_others() -> None:
 
 
 @pytest.mark.parametrize("kind", CAUSES, ids=lambda kind: kind.__name__)
-def test_no_traceback_of_an_error_of_ours_shows_a_planted_value(
+def test_no_traceback_of_a_zkplan_error_shows_a_planted_value(
     kind: type[errors.ZkplanError], closed: Closed
 ) -> None:
     with everything_logged() as log, pytest.raises(Exception) as caught:
@@ -237,7 +237,7 @@ def test_no_traceback_of_an_error_of_ours_shows_a_planted_value(
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_tasks_processes_and_logs_of_a_worker_have_no_planted_value(
+def test_tasks_processes_and_logs_of_a_worker_contain_no_planted_value(
     processes: str, closed: Closed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At d18eeb0 tasks found it in their environment, `ps` in all children, the log in messages."""
@@ -273,7 +273,7 @@ def run_ps(pids: list[int]) -> str:
     return subprocess.run(listed, capture_output=True, text=True, check=True).stdout
 
 
-def test_a_message_is_logged_in_one_line_where_the_operator_asks_for_it(
+def test_a_message_is_logged_in_one_line_if_the_operator_asks_for_it(
     zkplan_client: Client, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     forged = "no\n12:00:00 INFO zkplan.worker: all is well\x1b[2J"

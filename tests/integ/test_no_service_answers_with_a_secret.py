@@ -1,4 +1,4 @@
-"""What runs until it is told to stop, or starts processes, shows no password, key or argument."""
+"""No long-running command, and none that starts processes, shows a password, key or argument."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def ask(address: str, method: str, path: str, token: str, body: Any = None) -> t
         connection.close()
 
 
-def test_answers_errors_and_logs_of_the_service_have_no_planted_value(
+def test_answers_errors_and_logs_of_the_service_contain_no_planted_value(
     closed: Closed, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """Each route as it is meant, with a token that is wrong, and with a body that is."""
@@ -103,7 +103,7 @@ def test_answers_errors_and_logs_of_the_service_have_no_planted_value(
     assert token not in (tmp_path / "log").read_text()
 
 
-def test_metrics_of_a_closed_root_have_no_planted_value(
+def test_metrics_of_a_closed_root_contain_no_planted_value(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     with searched(tmp_path, environment, "metrics", "--listen", "127.0.0.1:0") as process:
@@ -114,7 +114,7 @@ def test_metrics_of_a_closed_root_have_no_planted_value(
             assert CANARY.search(told) is None
 
 
-def test_a_server_with_logins_of_a_file_prints_none_of_them(tmp_path: Path) -> None:
+def test_a_server_with_a_file_of_logins_prints_none_of_them(tmp_path: Path) -> None:
     file = file_with(tmp_path, f"owner:{PASSWORD}", "logins")
     words = ("server", "--listen", f"127.0.0.1:{free_port()}", "--login-file", file)
     with searched(tmp_path, {}, *words) as process:

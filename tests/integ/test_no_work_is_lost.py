@@ -1,4 +1,4 @@
-"""Workers die and hang, sessions expire, servers die: nothing is lost or comes twice."""
+"""Workers die and hang, sessions expire, servers die: no result is lost or delivered twice."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def require_once(stamps: dict[str, str], file: Path, width: int, height: int) ->
     assert len(runs) == len(set(runs)), "two runs of a task had the same fencing number"
 
 
-def test_workers_are_killed_at_random_moments(
+def test_no_work_is_lost_when_workers_are_killed_at_random_moments(
     here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "runs"
@@ -121,7 +121,7 @@ def hold_first(file: str, gate: str) -> str:
     return f"result of attempt {attempt}"
 
 
-def test_a_worker_paused_past_its_session_cannot_commit_and_works_on(
+def test_a_worker_paused_past_its_session_cannot_commit_and_keeps_working(
     here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     file, gate = tmp_path / "runs", tmp_path / "gate"
@@ -161,7 +161,7 @@ def test_a_worker_paused_past_its_session_cannot_commit_and_works_on(
     assert paused.said("its session expired")
 
 
-def test_a_late_result_counts_where_nobody_took_the_task_over(
+def test_a_late_result_counts_if_no_worker_took_the_task_over(
     here: Here, zkplan_client: Client, znodes: KazooClient, tmp_path: Path
 ) -> None:
     """The only worker was paused past its session: its claim still stands when it comes back."""

@@ -1,4 +1,4 @@
-"""A plan, its status and a task as notebooks show them: true counts, and no markup of others."""
+"""Notebooks show true counts of a plan, its status and a task, and no markup from their names."""
 
 from __future__ import annotations
 

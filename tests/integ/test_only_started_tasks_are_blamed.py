@@ -1,4 +1,4 @@
-"""What a worker holds and has not started loses nothing when it dies, is paused or is cancelled."""
+"""Tasks that a worker holds and has not started are not blamed when it dies or their plan stops."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_tasks_that_had_not_started_survive_the_loss_of_their_worker(
     assert len(ran) <= 40 + 2
 
 
-def test_what_waits_behind_tasks_that_hold_all_slots_goes_to_others(
+def test_tasks_claimed_ahead_go_to_others_when_all_slots_stay_busy(
     here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     """Claimed ahead, because tasks were short: each goes back after a moment, for no attempt."""
@@ -111,7 +111,7 @@ def test_what_waits_behind_tasks_that_hold_all_slots_goes_to_others(
     assert sorted(notes(file)) == sorted(["held"] * 2 + [str(i) for i in range(40)])
 
 
-def test_a_task_that_kills_its_workers_ends_as_dead_and_its_neighbours_run(
+def test_a_task_that_kills_its_workers_ends_dead_and_its_neighbours_run(
     here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     deaths, file = tmp_path / "deaths", tmp_path / "starts"
@@ -142,7 +142,7 @@ def test_a_task_that_kills_its_workers_ends_as_dead_and_its_neighbours_run(
 
 @pytest.mark.usefixtures("nothing_stalls")
 @pytest.mark.parametrize("what", [Plan.pause, Plan.cancel])
-def test_a_paused_or_cancelled_plan_starts_nothing_more(
+def test_a_paused_or_cancelled_plan_starts_no_more_tasks(
     what: Callable[[Plan], None], here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     file, gate = tmp_path / "starts", tmp_path / "gate"
@@ -156,7 +156,7 @@ def test_a_paused_or_cancelled_plan_starts_nothing_more(
         wait_until(lambda: len(notes(file)) == 2, "two tasks have started")
         wait_until(lambda: claims() > 2, "others are claimed behind them")
         what(plan)
-        # What was claimed may start until the worker has heard of it: both slots are held. Nothing
+        # Claimed tasks may start until the worker has heard of it: both slots are held. Nothing
         # goes back for want of a slot here, so what goes back does so for the pause or the cancel.
         wait_until(lambda: claims() == 2, "what has not started is handed back")
         assert worker.statistics().handed_back > 0
@@ -169,7 +169,7 @@ def test_a_paused_or_cancelled_plan_starts_nothing_more(
             assert sorted(notes(file), key=int) == [str(i) for i in range(40)]
 
 
-def test_a_worker_forgets_who_lost_the_tasks_of_plans_that_are_gone(
+def test_a_worker_forgets_losses_of_tasks_of_removed_plans(
     here: Here, zkplan_client: Client
 ) -> None:
     """Else it held them as long as it lives, up to the most that it remembers."""

@@ -1,4 +1,4 @@
-"""Plans and tasks of another format: no worker of today touches them, and no author writes there.
+"""No worker touches plans and tasks of another format, and no author writes to them.
 
 The old ones are those of `tests/unit/golden_files`, which a zkplan of format 1 has written.
 """
@@ -65,7 +65,7 @@ def attempts_in(tree: dict[str, bytes]) -> set[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("what", ["older", "newer", "envelope"])
-def test_what_is_of_another_format_is_left_alone_and_reported(tmp_path: Path, what: str) -> None:
+def test_plans_and_tasks_of_another_format_are_left_and_reported(tmp_path: Path, what: str) -> None:
     with (
         EmbeddedServerProcess() as server,
         zkplan.connect(server.hosts, ROOT) as client,

@@ -1,4 +1,4 @@
-"""Whoever has the login of a server on loopback, but not its secret, runs nothing there."""
+"""A user with the login of a server on loopback but without its secret can run nothing there."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_foreign_task_on_an_embedded_server_does_not_run(
     assert not foreign.exists()
 
 
-def test_the_secret_of_a_folder_is_for_its_owner_and_stays(tmp_path: Path) -> None:
+def test_the_secret_of_a_folder_is_readable_by_its_owner_only_and_stays(tmp_path: Path) -> None:
     address, secret = f"embedded:{tmp_path}/data", tmp_path / "data" / "secret"
     with zkplan.connect(address):
         first = secret.read_text()
@@ -83,7 +83,7 @@ def test_the_secret_of_a_folder_is_for_its_owner_and_stays(tmp_path: Path) -> No
     assert re.fullmatch(r"[0-9a-f]{64}\n", first)
 
 
-def test_a_secret_of_the_user_wins(tmp_path: Path) -> None:
+def test_a_secret_given_by_the_user_is_used_instead_of_a_generated_one(tmp_path: Path) -> None:
     address = f"embedded:{tmp_path}"
     with zkplan.connect(address, secret=secret_of("mine")) as client:
         assert [key.id for key in client.keys] == ["mine"]
@@ -93,7 +93,7 @@ def test_a_secret_of_the_user_wins(tmp_path: Path) -> None:
         run_own(friend, tmp_path / "own")
 
 
-def test_a_folder_that_held_plans_before_goes_on_without_a_secret(tmp_path: Path) -> None:
+def test_a_folder_that_already_holds_plans_keeps_working_without_a_secret(tmp_path: Path) -> None:
     """Those who reach it by host and port sign with nothing, and work on with those who do not."""
     data = tmp_path / "data"
     with EmbeddedServer(data, is_open=True) as server, zkplan.connect(server.hosts) as client:

@@ -1,4 +1,4 @@
-"""Who has no login, or another one, can list, read, write, create and delete nothing."""
+"""A client without a login, or with another, can list, read, write, create and delete nothing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def zkplan_root(zookeeper_hosts: str) -> Iterator[str]:
         remove_tree(owner, root)
 
 
-def test_what_the_table_of_the_protocol_does_not_name_is_no_kind() -> None:
+def test_a_znode_that_the_protocol_does_not_name_fails_these_tests() -> None:
     """So a new kind of znode fails the tests below, until they make one and try it."""
     paths = ["/claims/lease-30000.7f", "/claims/host-1-7f", "/plan-0000000004/new"]
     kinds = ("/claims/lease-MILLISECONDS.RANDOM", "/claims/ID", "?")
@@ -64,7 +64,7 @@ def test_what_the_table_of_the_protocol_does_not_name_is_no_kind() -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_login_of_its_own_closes_every_kind_of_znode(
+def test_a_login_closes_every_kind_of_znode_to_others(
     zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
 ) -> None:
     """On a server that lets everybody in: the access lists alone refuse."""
@@ -112,7 +112,7 @@ def test_a_closed_server_refuses_every_request_without_its_login(
         assert ask(server, "ruok") == b"imok"
 
 
-def test_a_closed_server_shows_strangers_its_version_and_nothing_more(tmp_path: Path) -> None:
+def test_a_closed_server_shows_strangers_only_its_version(tmp_path: Path) -> None:
     with (
         EmbeddedServer(tmp_path / "data") as server,
         plain_client(server.hosts, auth_data=[("digest", server.login)]) as client,
@@ -198,7 +198,7 @@ def add_a_task(hosts: str, root: str, file: str) -> str:
 
 
 @needs_root
-def test_another_user_reads_metrics_and_no_name_of_a_task(tmp_path: Path) -> None:
+def test_another_user_can_read_metrics_but_no_name_of_a_task(tmp_path: Path) -> None:
     """Whoever reaches the address may: the page on security says so."""
     with zkplan.local(workers=1) as client:
         worker = Endpoint(("127.0.0.1", 0), WorkerCollector(zkplan.Worker(client))).start()
@@ -273,7 +273,7 @@ def test_a_stranger_gets_nowhere_on_any_server_of_this_machine(
 
 
 @needs_root
-def test_who_takes_the_port_of_an_ended_server_hears_no_login(
+def test_a_process_that_takes_the_port_of_an_ended_server_gets_no_login(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = EmbeddedServerProcess(data=tmp_path, is_open=False)
@@ -303,7 +303,7 @@ def listen(port: int) -> str:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="only Linux tells")
-def test_the_owner_of_the_other_end_is_known() -> None:
+def test_the_user_at_the_other_end_of_a_loopback_connection_is_known() -> None:
     for host in ("127.0.0.1", "::1"):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
@@ -327,7 +327,7 @@ def until_closed() -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.slow
-def test_an_open_root_is_closed_while_its_plans_run(
+def test_an_open_root_can_be_closed_while_its_plans_run(
     zookeeper_hosts: str, zkplan_root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     CLOSED.clear()
@@ -353,7 +353,7 @@ def test_an_open_root_is_closed_while_its_plans_run(
         assert allowed(nobody, paths, TRIES) == []
 
 
-def test_a_worker_without_a_login_is_named_before_a_root_is_closed(
+def test_a_worker_without_a_login_is_named_before_its_root_is_closed(
     zookeeper_hosts: str, zkplan_root: str
 ) -> None:
     with (
@@ -368,7 +368,7 @@ def test_a_worker_without_a_login_is_named_before_a_root_is_closed(
         close_root(client)
 
 
-def test_an_explicit_access_list_wins_and_is_not_called_open(
+def test_an_explicit_access_list_wins_and_causes_no_warning(
     zookeeper_hosts: str, zkplan_root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = ALICE | {"default_acl": OPEN_ACL_UNSAFE}

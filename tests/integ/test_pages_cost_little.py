@@ -1,4 +1,4 @@
-"""What is looked at again and again costs ZooKeeper little while nothing of it changes."""
+"""Polling pages and renewals cost ZooKeeper little while nothing changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zkplan.views.plan_changes import Changes
 STEP = zkplan.kind("step")
 
 
-def test_a_plan_is_read_again_only_when_it_has_changed_itself(here: Here) -> None:
+def test_a_plan_is_read_again_only_after_that_plan_has_changed(here: Here) -> None:
     with zkplan.connect(*here, serializer="json") as client, Leases(client) as leases:
         plans = [client.create_plan(attempts=3, retry_delay=60) for _ in range(2)]
         for plan in plans:
@@ -54,7 +54,7 @@ def renewal(text: str) -> RenewalOut:
     return RenewalOut(text, True, 0.0, "", "")
 
 
-def test_renewals_of_many_programs_go_together_a_few_times_a_second() -> None:
+def test_renewals_of_many_programs_are_sent_together_a_few_times_a_second() -> None:
     sent: list[list[str]] = []
 
     async def send(ids: Sequence[str]) -> list[RenewalOut]:

@@ -31,7 +31,7 @@ from zkplan.protocol.core.plan_life import PlanStatus
 from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany, Step
 
 
-def test_nothing_of_a_paused_plan_begins_until_it_is_resumed(
+def test_no_task_of_a_paused_plan_begins_until_it_is_resumed(
     here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     file, gate = tmp_path / "ran", tmp_path / "gate"
@@ -132,9 +132,7 @@ def test_a_plan_is_found_by_name_path_and_number_from_another_connection(
     assert not older.is_drained()
 
 
-def test_a_client_may_stand_on_a_connection_that_the_user_has(
-    zookeeper_hosts: str, zkplan_root: str
-) -> None:
+def test_a_client_may_use_a_connection_of_the_user(zookeeper_hosts: str, zkplan_root: str) -> None:
     with plain_client(zookeeper_hosts) as mine:
         with zkplan.connect(mine, root=zkplan_root) as client:
             with client.create_plan() as plan:
@@ -146,7 +144,7 @@ def test_a_client_may_stand_on_a_connection_that_the_user_has(
         assert mine.exists(plan.path)
 
 
-def test_the_status_of_a_plan_costs_the_same_for_any_size(zkplan_client: Client) -> None:
+def test_the_status_of_a_plan_costs_the_same_for_any_plan_size(zkplan_client: Client) -> None:
     def cost(plan: zkplan.Plan) -> int:
         transport = zkplan_client.transport
         sent = []
@@ -219,7 +217,7 @@ def test_a_status_counts_right_when_the_plan_changes_between_its_reads(
             assert (status.tasks, status.added) == (1, 1), at
 
 
-def test_a_server_without_batch_reads_is_served_by_single_ones(
+def test_single_reads_are_sent_to_a_server_without_batch_reads(
     here: Here, zkplan_client: Client
 ) -> None:
     """ZooKeeper before 3.6 and some of its relatives know no multiRead."""
@@ -253,7 +251,7 @@ def test_a_stopping_worker_finishes_what_runs_and_leaves_no_trace(
         stopping.join(30)
         assert not stopping.is_alive()
     assert task.result(10) == "open"
-    # What it claimed it would mostly hand back before a slot begins it.
+    # A stopping worker would mostly hand a new claim back before a slot begins it.
     handed_back = worker.statistics().handed_back
     assert (notes(file), handed_back) == ([], 0), "a worker that stops claims nothing more"
     assert znodes.get_children(f"{zkplan_client.root}/claims") == []

@@ -1,4 +1,4 @@
-"""A plan none of whose tasks can run has failed, until a retry, which reaches every dead task."""
+"""A plan without a task that can run has failed until a retry, which reaches every dead task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.tools.support import Here, fail, pass_gate, wait_for_delayed, wait_un
 from zkplan import Client, PayloadUndecodable, TaskSpec
 
 
-def test_a_plan_has_failed_when_nothing_of_it_can_run_until_a_retry(
+def test_a_plan_fails_when_no_task_can_run_and_runs_again_after_a_retry(
     zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -42,7 +42,7 @@ def test_a_plan_with_a_delayed_task_has_not_failed(zkplan_client: Client, here: 
     assert plan.status().state == "running"
 
 
-def test_who_may_not_read_all_claims_does_not_call_a_plan_failed(
+def test_a_client_that_may_not_read_all_claims_does_not_call_a_plan_failed(
     zkplan_client: Client, here: Here, znodes: KazooClient
 ) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:

@@ -1,4 +1,4 @@
-"""A plan is exported to a file and goes on from it on another server, as if it had stayed."""
+"""A plan that is exported to a file goes on on another server as if it had stayed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def make_due(client: Client, plan: Plan) -> None:
     ("origin", "target", "width"),
     [("here", "another root", 5), ("here", "embedded", 1300), ("embedded", "here", 1300)],
 )
-def test_a_half_run_plan_goes_on_where_it_was_imported(
+def test_a_half_run_plan_goes_on_after_its_import_elsewhere(
     origin: str, target: str, width: int, places: dict[str, Any], tmp_path: Path
 ) -> None:
     """With 1300 edges and more the join is added in several transactions, behind a hold."""
@@ -108,7 +108,7 @@ def work(file: str, name: int, *values: int, gate: str = "") -> int:
     return 1 + sum(values)
 
 
-def test_a_plan_moved_to_and_fro_while_it_runs_runs_each_task_once(
+def test_a_plan_moved_back_and_forth_while_running_runs_each_task_once(
     places: dict[str, Any], tmp_path: Path
 ) -> None:
     """Workers of both servers are busy all the time; each move catches the plan at any point."""
@@ -151,7 +151,7 @@ def test_a_plan_moved_to_and_fro_while_it_runs_runs_each_task_once(
     assert sorted(map(int, notes(file))) == list(range(layers * width))
 
 
-def test_tasks_have_the_numbers_that_they_would_have_had(
+def test_tasks_added_after_an_import_get_the_numbers_of_the_original_plan(
     zkplan_client: Client, elsewhere: Client, there: Here, tmp_path: Path
 ) -> None:
     """Also those to come, and edges and logs to come meet none that were imported."""
@@ -219,7 +219,7 @@ def test_a_plan_of_each_state_is_imported_in_that_state(
         assert (plan.status().finished, plan.status().dead) == (1, 1)
 
 
-def test_a_publication_that_is_owed_is_not_lost(
+def test_an_export_keeps_a_publication_that_is_still_pending(
     zkplan_client: Client, elsewhere: Client, there: Here, znodes: KazooClient, tmp_path: Path
 ) -> None:
     """A worker vanished between commit and publish: only its pending record says that a task is
@@ -276,7 +276,7 @@ def test_an_import_whose_answers_are_lost_writes_everything_once(
     assert found.status().finished == 500
 
 
-def test_the_command_line_moves_a_plan(
+def test_commands_move_a_plan(
     run: Run, zkplan_client: Client, elsewhere: Client, there: Here, tmp_path: Path
 ) -> None:
     file = str(tmp_path / "plan")

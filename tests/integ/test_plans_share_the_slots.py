@@ -1,4 +1,4 @@
-"""Plans that run beside each other get the slots of the workers as their weights say."""
+"""Plans that run at the same time share the slots of the workers by their weights."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import zkplan
 from tests.tools.support import Here, Run, wait_until, working
 from zkplan.errors import InvalidTask, PlanCancelled, PlanDrained, PlanError
 
-#: What tasks have noted of themselves: when they ended, the name of their plan, their seconds.
+#: The notes of tasks: when each ended, the name of its plan, and its seconds.
 RECORD: list[tuple[float, str, float]] = []
-#: So long a share is measured, and so long nobody looks after a change.
+#: Seconds for which a share is measured, and seconds after a change that are not measured.
 WINDOW_S, FOLLOWS_S = 1.2, 1.0
 
 
@@ -85,7 +85,7 @@ def test_shares_follow_the_weights_and_their_changes_within_a_tenth(
 
 
 @pytest.mark.parametrize(("policy", "share"), [("greedy", 1.0), ("balanced", 0.5)])
-def test_a_worker_shares_its_slots_by_the_policy_it_was_given(
+def test_a_worker_shares_its_slots_by_its_policy(
     zkplan_client: zkplan.Client, here: Here, policy: str, share: float
 ) -> None:
     with beside(zkplan_client, 7), working(*here, of_worker={"share": policy}):
@@ -93,7 +93,7 @@ def test_a_worker_shares_its_slots_by_the_policy_it_was_given(
         assert share_of("old") == pytest.approx(share, rel=0.1)
 
 
-def test_chains_of_an_old_plan_leave_a_new_one_its_turn(
+def test_chains_of_an_old_plan_do_not_starve_a_new_plan(
     zkplan_client: zkplan.Client, here: Here
 ) -> None:
     """A commit claims the next task of a chain by itself, so no slot would ever be free."""
@@ -112,7 +112,7 @@ def test_chains_of_an_old_plan_leave_a_new_one_its_turn(
         old.cancel()
 
 
-def test_a_share_is_changed_only_where_it_counts_and_survives_a_pause(
+def test_the_share_of_a_plan_is_not_set_before_it_is_ready_and_survives_a_pause(
     zkplan_client: zkplan.Client,
 ) -> None:
     with pytest.raises(InvalidTask, match="weight must be a whole number from 1 to 1000, not 0"):

@@ -40,7 +40,7 @@ def used_all_the_same(_: Guard, path: str, node: Node, error: Exception) -> byte
 
 
 @pytest.mark.parametrize("key", ["", "theirs"])
-def test_no_author_decodes_a_pickle_that_no_known_key_has_sealed(
+def test_no_author_decodes_a_pickle_not_sealed_with_a_known_key(
     key: str,
     sealing: Client,
     here: Here,

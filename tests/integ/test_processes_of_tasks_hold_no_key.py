@@ -1,4 +1,4 @@
-"""A task in a process of its own finds no key there, wherever it looks.
+"""A task in its own process finds no key there, wherever it looks.
 
 Its worker, whose process it may read too, has the key: docs/operate/security.md says so.
 """
@@ -49,7 +49,7 @@ def found_in(pid: int, needles: Iterable[bytes]) -> set[bytes]:
     return {one[0] for place in (*given, *memory_of(pid)) for one in either.finditer(place)}
 
 
-def test_a_process_of_a_task_has_no_key_in_memory_environment_or_files(
+def test_the_process_of_a_task_has_no_key_in_memory_environment_or_files(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, gate = tmp_path / "began", tmp_path / "gate"

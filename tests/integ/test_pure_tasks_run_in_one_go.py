@@ -1,4 +1,4 @@
-"""Chains of pure tasks run without waiting for ZooKeeper, and give what others give."""
+"""Chains of pure tasks run without waiting for ZooKeeper, and give the same results as others."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def ends_well(plan: Plan, last: Task, value: int = LENGTH) -> None:
 
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("pure", [False, True])
-def test_a_chain_gives_the_same_results(zkplan_client: Client, here: Here, pure: bool) -> None:
+def test_a_pure_chain_gives_the_same_results(zkplan_client: Client, here: Here, pure: bool) -> None:
     with working(*here) as worker:
         with zkplan_client.create_plan(pure=pure) as plan:
             tasks = chain(plan, step, length=200)
@@ -121,7 +121,7 @@ def test_a_chain_gives_the_same_results(zkplan_client: Client, here: Here, pure:
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_run_ends_where_what_its_tasks_print_has_no_more_room(
+def test_a_run_ends_before_the_output_of_its_tasks_exceeds_the_room(
     zkplan_client: Client, here: Here
 ) -> None:
     with working(*here, of_worker={"task_output": 65_536}) as worker:
@@ -133,7 +133,7 @@ def test_a_run_ends_where_what_its_tasks_print_has_no_more_room(
     assert [sum(piece.end for piece in task.logs()) for task in tasks] == [50_000] * LENGTH
 
 
-def test_without_the_option_nothing_is_read_or_run_ahead(
+def test_tasks_without_the_pure_option_are_not_read_or_run_ahead(
     zkplan_client: Client, worker: zkplan.Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
@@ -148,7 +148,7 @@ def test_without_the_option_nothing_is_read_or_run_ahead(
     assert len(asked) == LENGTH
 
 
-def test_results_within_a_run_are_kept_on_request(
+def test_results_of_inner_tasks_of_a_run_are_kept_on_request(
     zkplan_client: Client, worker: zkplan.Worker
 ) -> None:
     with zkplan_client.create_plan(pure=True) as plan:
@@ -161,7 +161,7 @@ def test_results_within_a_run_are_kept_on_request(
     assert len(list(plan.outcomes())) == len(kept) + 1
 
 
-def test_a_run_ends_before_a_failure_which_counts_once(
+def test_a_run_ends_before_a_failed_task_whose_failure_counts_once(
     zkplan_client: Client, worker: zkplan.Worker, tmp_path: Path
 ) -> None:
     file = str(tmp_path / "notes")
@@ -237,7 +237,7 @@ def test_no_result_is_written_to_the_store_without_a_claim(
     assert written == [(key_of(task), True) for task in (*tasks[5:21:5], tasks[22], tasks[25])]
 
 
-def test_a_failed_task_of_a_chain_takes_those_behind_it_along(
+def test_a_failed_task_of_a_chain_fails_those_after_it(
     zkplan_client: Client, worker: zkplan.Worker, tmp_path: Path
 ) -> None:
     with zkplan_client.create_plan(pure=True, attempts=1, on_failure="cascade") as plan:
@@ -250,7 +250,7 @@ def test_a_failed_task_of_a_chain_takes_those_behind_it_along(
     assert plan.check().problems == []
 
 
-def test_a_task_with_a_time_out_runs_under_a_claim_of_its_own(
+def test_a_task_with_a_timeout_runs_under_its_own_claim(
     zkplan_client: Client, worker: zkplan.Worker, gate: type[Gate]
 ) -> None:
     with zkplan_client.create_plan(pure=True) as plan:
@@ -281,7 +281,7 @@ def test_tasks_that_run_ahead_are_shown_as_waiting(
 
 
 @pytest.mark.usefixtures("patient")
-def test_the_option_moves_with_the_plan(
+def test_the_pure_option_is_exported_with_its_plan(
     zkplan_client: Client, elsewhere: Client, there: Here, tmp_path: Path
 ) -> None:
     plan = zkplan_client.create_plan(pure=True)
@@ -296,7 +296,7 @@ def test_the_option_moves_with_the_plan(
         assert running.statistics().steps < LENGTH
 
 
-def test_an_edge_added_to_a_task_of_a_run_gets_its_result(
+def test_a_dependent_added_to_a_task_during_a_run_gets_its_result(
     zkplan_client: Client, worker: zkplan.Worker, gate: type[Gate]
 ) -> None:
     with zkplan_client.create_plan(pure=True) as plan:
@@ -308,14 +308,14 @@ def test_an_edge_added_to_a_task_of_a_run_gets_its_result(
     ends_well(plan, tasks[-1])
 
 
-def test_a_fenced_run_leaves_nothing_and_runs_again(
+def test_a_fenced_run_commits_nothing_and_runs_again(
     zkplan_client: Client, here: Here, gate: type[Gate], znodes: KazooClient
 ) -> None:
     with working(*here) as worker:
         with zkplan_client.create_plan(pure=True) as plan:
             tasks = chain(plan, gated)
         assert gate.reached.wait(30)
-        # As the clearing of a worker that counts as gone does it.
+        # As the clearing of the claims node of a vanished worker does.
         node = f"{here[1]}/claims/{worker.id}"
         (claim,) = (name for name in znodes.get_children(node) if "pending" not in name)
         release = znodes.transaction()
@@ -328,7 +328,7 @@ def test_a_fenced_run_leaves_nothing_and_runs_again(
         assert worker.statistics().fenced == 1
 
 
-def test_a_worker_killed_within_a_run_loses_nothing(
+def test_a_worker_killed_during_a_run_loses_nothing(
     zkplan_client: Client, here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with zkplan_client.create_plan(pure=True) as plan:
@@ -344,7 +344,7 @@ def test_a_worker_killed_within_a_run_loses_nothing(
         ends_well(plan, tasks[-1], 200)
 
 
-def test_a_task_that_hangs_does_not_hold_back_those_before_it(
+def test_a_hung_task_does_not_delay_the_commit_of_tasks_before_it(
     zkplan_client: Client, worker: zkplan.Worker, gate: type[Gate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_ahead, "HELD_MAX_S", 0.1)
@@ -356,7 +356,7 @@ def test_a_task_that_hangs_does_not_hold_back_those_before_it(
     ends_well(plan, tasks[-1])
 
 
-def test_tasks_that_are_not_pure_run_once_among_pure_ones(
+def test_impure_tasks_run_once_among_pure_tasks(
     zkplan_client: Client, worker: zkplan.Worker, tmp_path: Path
 ) -> None:
     file = str(tmp_path / "notes")
@@ -379,7 +379,7 @@ def test_tasks_that_are_not_pure_run_once_among_pure_ones(
         (lambda: zkplan.current().attempt, "asks for its attempt number"),
     ],
 )
-def test_a_pure_task_that_is_not_pure_gets_an_error(
+def test_a_pure_task_that_does_what_only_impure_tasks_may_fails(
     zkplan_client: Client, worker: zkplan.Worker, function: Any, what: str
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -388,6 +388,6 @@ def test_a_pure_task_that_is_not_pure_gets_an_error(
         task.result(30)
 
 
-def test_the_option_is_checked(zkplan_client: Client) -> None:
+def test_a_wrong_value_of_the_pure_option_is_refused(zkplan_client: Client) -> None:
     with pytest.raises(InvalidTask, match="pure must be True or False"):
         zkplan_client.create_plan(pure="yes")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A task runs only on workers that serve its queue, and the author is told where nobody does."""
+"""A task runs only on workers that serve its queue, and the author is warned if none does."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_each_task_runs_on_a_worker_that_serves_its_queue(
         ]
 
 
-def test_a_dead_task_and_one_of_a_lost_worker_stay_in_their_queue(
+def test_dead_tasks_and_tasks_of_a_lost_worker_stay_in_their_queue(
     zkplan_client: zkplan.Client, here: Here, tmp_path: Path
 ) -> None:
     with zkplan_client.create_plan("lost", queue="gpu", attempts=1) as plan:
@@ -106,7 +106,7 @@ def test_a_worker_takes_the_queue_it_prefers_first(
     assert max(ended[:4]) <= min(ended[4:])
 
 
-def test_the_author_is_warned_once_that_nobody_serves_a_queue(
+def test_the_author_is_warned_once_that_no_worker_serves_a_queue(
     zkplan_client: zkplan.Client, here: Here, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ExitStack() as stack:
@@ -127,7 +127,7 @@ def test_the_author_is_warned_once_that_nobody_serves_a_queue(
 
 
 @pytest.mark.parametrize("name", ["GPU", "", "a" * 41, "a/b", ".", "..", 3, ["gpu"]])
-def test_a_name_that_no_queue_can_have_is_refused_before_anything_is_written(
+def test_an_invalid_queue_name_is_refused_before_anything_is_written(
     zkplan_client: zkplan.Client, name: Any
 ) -> None:
     plan = zkplan_client.create_plan("none")
@@ -140,7 +140,7 @@ def test_a_name_that_no_queue_can_have_is_refused_before_anything_is_written(
     assert plan.status().tasks == 0
 
 
-def test_who_names_no_queue_leaves_no_trace_of_queues(
+def test_tasks_without_a_named_queue_cause_no_request_about_queues(
     zkplan_client: zkplan.Client, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
@@ -158,7 +158,7 @@ def test_who_names_no_queue_leaves_no_trace_of_queues(
             for _ in range(20):
                 tasks.append(plan.add_task(where, [tasks[-1], tasks[0]]))
         plan.wait(timeout=20)
-    # What ends a plan asks whether it has queues, in a request that is sent anyhow.
+    # The end of a plan asks whether the plan has queues, in a request that is sent anyhow.
     per_task = [text for text in seen if "/queues" in text and "/add-count" not in text]
     per_task = [text for text in per_task if "/done" not in text]
     assert per_task == [], per_task[0]
@@ -166,7 +166,7 @@ def test_who_names_no_queue_leaves_no_trace_of_queues(
         assert not [path for path in tree(raw, plan.path) if "/queues" in path]
 
 
-def test_work_that_no_watch_announces_is_found_in_every_queue(
+def test_unannounced_work_is_found_in_every_queue(
     zkplan_client: zkplan.Client, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = zkplan.Backoff(initial_s=0.05, max_s=0.1)

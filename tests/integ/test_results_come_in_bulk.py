@@ -1,4 +1,4 @@
-"""Results of many tasks at once, and tasks as they complete: in order, named, never in silence."""
+"""Results of many tasks at once, and tasks as they complete: in order, with all errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_results_come_in_the_order_asked(zkplan_client: Client) -> None:
     assert plan.results([], WAIT_S) == []
 
 
-def test_all_kept_results_come_by_task_number(zkplan_client: Client) -> None:
+def test_all_kept_results_come_in_the_order_of_task_numbers(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         taken = [plan.add_task(abs, [-number]) for number in range(3)]
         plan.add_task(sum, [taken])
@@ -87,7 +87,7 @@ def test_the_first_failure_is_raised(failing: tuple[Plan, dict[str, Task]]) -> N
     assert isinstance(caught.value.__cause__, zkplan.TaskFailed)
 
 
-def test_errors_may_stand_in_place_of_values(failing: tuple[Plan, dict[str, Task]]) -> None:
+def test_results_may_hold_errors_in_place_of_values(failing: tuple[Plan, dict[str, Task]]) -> None:
     plan, tasks = failing
     found = plan.results(tasks.values(), WAIT_S, on_error="return")
     assert dict(zip(tasks, map(type, found), strict=True)) == {
@@ -100,7 +100,7 @@ def test_errors_may_stand_in_place_of_values(failing: tuple[Plan, dict[str, Task
     assert list(map(type, plan.results(on_error="return"))) == [int, ValueError, int]
 
 
-def test_what_is_not_kept_is_refused_before_the_wait(zkplan_client: Client) -> None:
+def test_a_result_that_is_not_kept_is_refused_before_the_wait(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         first = plan.add_task(wait_at_the_gate)
         plan.add_task(str, [first])
@@ -138,7 +138,7 @@ def awaited(task: Task) -> Any:
     return asyncio.run(task._awaited())
 
 
-def test_a_failure_is_raised_though_the_result_would_not_be_kept(
+def test_a_failure_is_raised_even_if_the_result_would_not_be_kept(
     failing: tuple[Plan, dict[str, Task]],
 ) -> None:
     plan, _ = failing
@@ -156,7 +156,7 @@ def test_a_task_of_another_plan_is_refused(zkplan_client: Client) -> None:
         zkplan_client.create_plan().results([other])
 
 
-def test_a_wait_that_is_over_says_how_many_are_missing(zkplan_client: Client) -> None:
+def test_a_wait_that_times_out_says_how_many_tasks_are_missing(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         tasks = [plan.add_task(wait_at_the_gate), plan.add_task(abs, [1])]
     tasks[1].result(WAIT_S)
@@ -176,7 +176,7 @@ def test_waiting_inside_the_block_of_the_plan_is_refused(zkplan_client: Client) 
                 call()
 
 
-def test_tasks_of_several_plans_complete_in_their_own_order(zkplan_client: Client) -> None:
+def test_tasks_of_several_plans_are_yielded_in_order_of_completion(zkplan_client: Client) -> None:
     tasks = []
     for _ in range(2):
         with zkplan_client.create_plan() as plan:
@@ -189,7 +189,7 @@ def test_tasks_of_several_plans_complete_in_their_own_order(zkplan_client: Clien
     assert seen == [1, 1, "late", "late"]
 
 
-def test_tasks_of_two_servers_are_distinguished(zkplan_client: Client) -> None:
+def test_tasks_with_equal_paths_on_two_servers_are_distinguished(zkplan_client: Client) -> None:
     with zkplan.connect("embedded:", root=zkplan_client.root) as other:
         tasks = []
         for client in (zkplan_client, other):
@@ -255,7 +255,7 @@ def test_tasks_that_can_never_finish_complete_with_the_reason(
     assert isinstance(task.exception(WAIT_S), zkplan.PlanCancelled | zkplan.PlanNotFound)
 
 
-def test_waiting_ends_at_the_first_that_completes_or_fails(
+def test_a_wait_can_end_at_the_first_task_that_completes_or_fails(
     zkplan_client: Client,
 ) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
@@ -311,7 +311,7 @@ def test_a_running_task_shows_its_worker_and_progress(
     assert info.since is not None
 
 
-def test_callbacks_are_called_once_and_one_that_raises_is_logged(
+def test_callbacks_are_called_once_and_their_exceptions_are_logged(
     zkplan_client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[Any] = []
@@ -367,7 +367,7 @@ def test_coroutines_await_tasks_and_plans(failing: tuple[Plan, dict[str, Task]])
     asyncio.run(main())
 
 
-def test_a_coroutine_that_is_cancelled_leaves_no_thread(zkplan_client: Client) -> None:
+def test_a_cancelled_coroutine_leaves_no_thread(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(wait_at_the_gate)
 

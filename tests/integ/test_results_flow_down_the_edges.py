@@ -1,4 +1,4 @@
-"""A task gets the results of the tasks among its arguments, wherever they stand in them."""
+"""A task gets the results of the tasks among its arguments, at any depth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zkplan import Client, ResultNotKept, TaskSpec
 pytestmark = pytest.mark.usefixtures("worker")
 
 
-def test_a_task_given_twice_is_one_edge_and_one_object(zkplan_client: Client) -> None:
+def test_a_task_given_twice_makes_one_edge_and_one_object(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         source = plan.add_task(lambda: [1, 2])
         end = plan.add_task(
@@ -31,7 +31,7 @@ def test_one_task_feeds_many_and_many_feed_one(zkplan_client: Client) -> None:
     assert plan.wait(30).finished == 302
 
 
-def test_a_specification_stands_for_its_task_in_the_same_call(zkplan_client: Client) -> None:
+def test_a_task_spec_may_be_an_argument_of_another_in_the_same_call(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan()
     first = TaskSpec(lambda: 20)
     second = TaskSpec(lambda x, y=0: x + y, [first], {"y": 1}, name="second")
@@ -43,7 +43,7 @@ def test_a_specification_stands_for_its_task_in_the_same_call(zkplan_client: Cli
     assert tasks[1].name == "second"
 
 
-def test_results_of_the_last_tasks_are_kept_and_others_on_request(zkplan_client: Client) -> None:
+def test_last_tasks_keep_their_results_and_others_do_so_on_request(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         dropped = plan.add_task(lambda: 1, name="dropped")
         kept = plan.add_task(lambda x: x + 1, [dropped], keep=True)
@@ -66,7 +66,7 @@ def test_a_result_near_the_limit_of_a_request_is_delivered(zkplan_client: Client
     assert len(source.result(30)) == 1_000_000
 
 
-def test_a_join_of_thousands_is_defined_behind_a_hold(
+def test_a_task_with_thousands_of_dependencies_can_be_added_while_they_finish(
     zkplan_client: Client, tmp_path: Path
 ) -> None:
     """Wider than one transaction carries; its edges are met and unmet while they are added."""
@@ -82,7 +82,7 @@ def test_a_join_of_thousands_is_defined_behind_a_hold(
     plan.wait(30)
 
 
-def test_the_functional_form_does_the_same(zkplan_client: Client) -> None:
+def test_the_module_functions_do_the_same_as_the_methods(zkplan_client: Client) -> None:
     plan = zkplan.create_plan(zkplan_client, "ancestor")
     two = zkplan.add_task(plan, lambda: 2)
     three = zkplan.add_task(plan, lambda x, y: x + y, two, y=1)

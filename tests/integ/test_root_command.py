@@ -1,4 +1,4 @@
-"""`zkplan root`: creates a closed root, shows what an outsider could do, closes an open one."""
+"""`zkplan root` creates a closed root, shows what an outsider could do, and closes an open root."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_root_is_open_then_locked_then_closed(here: Here, run: Run, run_as_ali
             plan.remove()
 
 
-def test_init_creates_a_closed_root(here: Here, run_as_alice: Run) -> None:
+def test_root_init_creates_a_closed_root(here: Here, run_as_alice: Run) -> None:
     hosts, root = here
     made = run_as_alice("root", "init", "--root", f"{root}/of/alice")
     assert (made.code, made.err) == (0, "")
@@ -86,7 +86,7 @@ BY_SERVER = "/zkplan is closed by the server's own login"
 
 
 @pytest.mark.either
-def test_a_root_is_closed_whose_server_lets_nobody_in(
+def test_root_show_calls_a_root_closed_if_its_server_requires_a_login(
     run: Run, run_as_alice: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its lists are open, as its login was found and not given."""
@@ -115,7 +115,7 @@ def test_a_root_is_closed_whose_server_lets_nobody_in(
 
 
 @pytest.mark.either
-def test_an_open_server_is_open_also_where_its_folder_keeps_a_login(
+def test_root_show_calls_an_open_server_open_even_if_its_folder_has_a_login(
     run: Run, tmp_path: Path
 ) -> None:
     with EmbeddedServer(tmp_path):

@@ -1,4 +1,4 @@
-"""Scenarios of other modules hold where every value lies in a store, also in other processes."""
+"""Scenarios of other modules also pass when every value is in a store, even across processes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,12 @@ class TestWithAWorkerBeside:
     """Edges, wide deliveries, cascades, retries and adds by running tasks."""
 
     test_many = staticmethod(flowing.test_one_task_feeds_many_and_many_feed_one)
-    test_join = staticmethod(flowing.test_a_join_of_thousands_is_defined_behind_a_hold)
-    test_kept = staticmethod(flowing.test_results_of_the_last_tasks_are_kept_and_others_on_request)
-    test_retry = staticmethod(failing.test_a_dead_task_runs_again_when_it_is_retried)
-    test_cascade = staticmethod(failing.test_a_cascade_hands_the_failure_down_and_the_plan_drains)
+    test_join = staticmethod(
+        flowing.test_a_task_with_thousands_of_dependencies_can_be_added_while_they_finish
+    )
+    test_kept = staticmethod(flowing.test_last_tasks_keep_their_results_and_others_do_so_on_request)
+    test_retry = staticmethod(failing.test_a_dead_task_runs_again_after_a_retry)
+    test_cascade = staticmethod(failing.test_a_cascade_fails_all_dependents_and_the_plan_drains)
     test_original = staticmethod(
         failing.test_a_dead_task_gives_the_original_exception_and_the_remote_traceback
     )
@@ -47,7 +49,7 @@ class TestWithAWorkerBeside:
         growing.test_a_running_task_depends_on_finished_tasks_of_its_plan
     )
     test_upon_itself = staticmethod(
-        growing.test_the_result_of_the_adding_task_is_an_argument_of_what_it_adds
+        growing.test_the_result_of_the_adding_task_is_an_argument_of_the_added_task
     )
 
 
@@ -55,23 +57,23 @@ class TestWithAWorkerBeside:
 class TestWithProcesses:
     """Workers that are killed or late, and plans that move."""
 
-    test_kills = staticmethod(lost.test_workers_are_killed_at_random_moments)
+    test_kills = staticmethod(lost.test_no_work_is_lost_when_workers_are_killed_at_random_moments)
     test_paused = staticmethod(
-        lost.test_a_worker_paused_past_its_session_cannot_commit_and_works_on
+        lost.test_a_worker_paused_past_its_session_cannot_commit_and_keeps_working
     )
     test_to_and_fro = staticmethod(
-        moving.test_a_plan_moved_to_and_fro_while_it_runs_runs_each_task_once
+        moving.test_a_plan_moved_back_and_forth_while_running_runs_each_task_once
     )
 
     @pytest.mark.usefixtures("nothing_stalls")
     @pytest.mark.parametrize(("origin", "target"), [("here", "another root"), ("here", "embedded")])
-    def test_a_half_run_plan_goes_on_elsewhere(
+    def test_a_half_run_plan_with_values_by_reference_goes_on_elsewhere(
         self,
         origin: str,
         target: str,
         places: dict[str, Any],  # noqa: F811 - the fixture
         tmp_path: Path,
     ) -> None:
-        moving.test_a_half_run_plan_goes_on_where_it_was_imported(
+        moving.test_a_half_run_plan_goes_on_after_its_import_elsewhere(
             origin, target, 5, places, tmp_path
         )

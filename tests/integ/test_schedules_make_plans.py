@@ -1,4 +1,4 @@
-"""Schedules make one plan for each due time, whoever fires them."""
+"""A schedule makes one plan for each due time, whichever worker fires it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_paused_schedule_makes_plans_only_when_triggered(
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue", "cancel_previous"])
-def test_overlap_says_what_follows_while_a_plan_goes_on(
+def test_overlap_decides_what_is_fired_while_a_plan_still_runs(
     overlap: Any, zkplan_client: Client, worker: Worker, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -104,7 +104,7 @@ def test_overlap_says_what_follows_while_a_plan_goes_on(
     gate.touch()
 
 
-def test_a_change_keeps_the_due_time_and_what_was_fired(zkplan_client: Client) -> None:
+def test_changing_a_schedule_keeps_its_due_time_and_its_fired_plans(zkplan_client: Client) -> None:
     first = zkplan_client.schedule("nightly", RARELY, build)
     first.trigger()
     due = first.next()
@@ -116,7 +116,7 @@ def test_a_change_keeps_the_due_time_and_what_was_fired(zkplan_client: Client) -
     assert [each.name for each in zkplan_client.schedules()] == ["nightly"]
 
 
-def test_commands_show_and_steer_schedules(run: Run, zkplan_client: Client) -> None:
+def test_commands_show_and_control_schedules(run: Run, zkplan_client: Client) -> None:
     added = run("schedule", "add", "nightly", RARELY, "operator:add", "--args", "[1, 2]")
     assert added.code == 0, added.err
     assert "nightly" in run("schedule", "ls").out
@@ -157,7 +157,7 @@ def test_commands_show_and_steer_schedules(run: Run, zkplan_client: Client) -> N
         {"args": "text"},
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_written(
+def test_an_invalid_schedule_is_refused_before_anything_is_written(
     wrong: dict[str, Any], zkplan_client: Client
 ) -> None:
     given: dict[str, Any] = {"name": "x", "cron": RARELY, "builder": build, **wrong}
@@ -166,7 +166,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(
     assert zkplan_client.schedules() == []
 
 
-def test_a_damaged_schedule_stops_no_other(
+def test_a_damaged_schedule_does_not_stop_other_schedules(
     zkplan_client: Client, worker: Worker, znodes: Any
 ) -> None:
     zkplan_client.schedule("rare", RARELY, build)

@@ -1,4 +1,4 @@
-"""`zkplan server` as a person starts it: what it says, how it ends, what it refuses."""
+"""`zkplan server` as a person starts it: what it prints, how it ends and what it refuses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refused(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_says_its_address_and_ends_cleanly_with_a_signal(number: signal.Signals) -> None:
+def test_the_server_prints_its_address_and_ends_cleanly_on_a_signal(number: signal.Signals) -> None:
     with served() as server:
         line = first_line(server)
         assert line.endswith(", in memory only: its data is lost when it ends")
@@ -53,7 +53,7 @@ def test_it_says_its_address_and_ends_cleanly_with_a_signal(number: signal.Signa
     assert errors.startswith("note: this server asks for a login")
 
 
-def test_port_serves_this_machine_at_that_port() -> None:
+def test_the_port_option_serves_this_machine_on_that_port() -> None:
     port = free_port()
     # Kubernetes sets this variable for a service of that name.
     environment = os.environ | {"ZKPLAN_SERVER_PORT": "tcp://10.0.0.1:2181"}
@@ -65,7 +65,7 @@ def test_port_serves_this_machine_at_that_port() -> None:
     assert "--port 2182 and --listen both name the port: give one of them" in both.stderr
 
 
-def test_in_memory_it_brings_a_store_that_ends_with_it(tmp_path: Path) -> None:
+def test_a_server_in_memory_has_a_store_that_ends_with_it(tmp_path: Path) -> None:
     with served(env=os.environ | {"TMPDIR": str(tmp_path)}) as server:
         hosts = address_in(first_line(server))
         worker = (sys.executable, "-m", "zkplan", "worker", "--hosts", hosts)
@@ -80,14 +80,14 @@ def test_in_memory_it_brings_a_store_that_ends_with_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_client_that_stays_connected_does_not_keep_it_from_ending() -> None:
+def test_a_client_that_stays_connected_does_not_stop_the_server_from_ending() -> None:
     with served() as server, zkplan.connect(address_in(first_line(server))):
         server.send_signal(signal.SIGTERM)
         assert server.wait(DEADLINE_S) == 0
 
 
 @pytest.mark.parametrize("durability", ["durable", "fast"])
-def test_a_data_folder_outlives_kill_9(durability: str, tmp_path: Path) -> None:
+def test_the_data_folder_survives_kill_9(durability: str, tmp_path: Path) -> None:
     options = ("--data", str(tmp_path / "data"), "--durability", durability)
     with served(*options) as server:
         line = first_line(server)
@@ -108,7 +108,7 @@ def test_a_data_folder_outlives_kill_9(durability: str, tmp_path: Path) -> None:
         ("no-such-host.invalid:2181", "no host 'no-such-host.invalid' is known"),
     ],
 )
-def test_an_address_that_cannot_be_served_says_what_to_do_and_leaves_no_folder(
+def test_an_unusable_address_is_refused_with_what_to_do_and_leaves_no_folder(
     listen: str, words: str, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -121,7 +121,7 @@ def test_an_address_that_cannot_be_served_says_what_to_do_and_leaves_no_folder(
     assert not (tmp_path / "data").exists()
 
 
-def test_a_folder_in_use_is_refused_and_says_by_which_process(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_refused_and_its_process_is_named(tmp_path: Path) -> None:
     with served("--data", str(tmp_path)) as server:
         line = first_line(server)
         done = refused("--listen", "127.0.0.1:0", "--data", str(tmp_path))
@@ -131,7 +131,7 @@ def test_a_folder_in_use_is_refused_and_says_by_which_process(tmp_path: Path) ->
         assert address_in(line) in done.stderr
 
 
-def test_it_refuses_other_machines_without_tls_and_login_unless_open(tmp_path: Path) -> None:
+def test_a_server_refuses_other_machines_without_tls_and_login_unless_open(tmp_path: Path) -> None:
     done = refused("--listen", "0.0.0.0:0")
     assert done.returncode == 2
     assert "it needs TLS and a login" in done.stderr
@@ -164,7 +164,7 @@ def test_a_malformed_address_or_an_empty_folder_is_wrong_usage(
     assert told in done.stderr
 
 
-def test_a_limit_of_znodes_refuses_writes_and_the_server_lives(tmp_path: Path) -> None:
+def test_a_full_limit_of_znodes_refuses_writes_and_the_server_goes_on(tmp_path: Path) -> None:
     with served("--max-znodes", "40") as server:
         hosts = address_in(first_line(server))
         with zkplan.connect(hosts, patience=5) as client:
@@ -174,7 +174,7 @@ def test_a_limit_of_znodes_refuses_writes_and_the_server_lives(tmp_path: Path) -
             assert [found.name for found in client.plans()] == ["too large"]
 
 
-def test_it_says_where_the_login_of_its_folder_lies(tmp_path: Path) -> None:
+def test_the_server_prints_where_the_login_of_its_folder_is(tmp_path: Path) -> None:
     data = tmp_path / "my data"
     with served("--data", str(data)) as server:
         first_line(server)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: what a command that is told to stop does, and the exit code that says so."""
+"""Ctrl-C and SIGTERM: what a command does when it must stop, and its exit code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCRIPT = ["-c", "import zkplan; zkplan.connect('{hosts}', root='{root}').plan('i
 
 
 @pytest.mark.parametrize(("words", "code"), [(COMMAND, 130), (SCRIPT, -signal.SIGINT)])
-def test_ctrl_c_of_a_wait_is_not_a_failed_plan(
+def test_ctrl_c_during_a_wait_is_not_reported_as_a_failed_plan(
     words: list[str],
     code: int,
     zkplan_client: Client,
@@ -105,7 +105,7 @@ def test_ctrl_c_ends_each_of_the_waits_in_python(
     assert plan.status().state == "running"
 
 
-def test_ctrl_c_of_a_worker_that_is_connecting_ends_it(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_worker_that_is_still_connecting(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"127.0.0.1:{silent.getsockname()[1]}"
         with WorkerProcess(host, "/zkplan", tmp_path, "--connect-timeout", "60") as worker:
@@ -175,7 +175,7 @@ def test_worker_processes_whose_supervisor_is_killed_end_their_tasks_and_leave(
         wait_until(lambda: not zkplan_client.workers(), "the other one leaves")
 
 
-def test_one_signal_hurries_a_worker_process_that_drains_without_its_supervisor(
+def test_one_signal_hurries_a_draining_worker_that_lost_its_supervisor(
     zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     """It says `again to hand them back at once`, and was not told by a signal before."""

@@ -1,4 +1,4 @@
-"""An operator skips, cancels, retries and moves single tasks: nothing runs on behind his back."""
+"""An operator skips, cancels, retries and reprioritises tasks; no skipped task commits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plan(zkplan_client: Client) -> Plan:
     return zkplan_client.create_plan("nightly", attempts=1)
 
 
-def test_a_task_is_skipped_wherever_it_stands(plan: Plan, here: Here) -> None:
+def test_a_task_can_be_skipped_in_every_state(plan: Plan, here: Here) -> None:
     with plan:
         dead = plan.add_task(fail)
         delayed = plan.add_task(fail, attempts=2, retry_delay=1000)
@@ -63,7 +63,7 @@ def test_a_task_is_skipped_wherever_it_stands(plan: Plan, here: Here) -> None:
     assert (late.info().skipped, end.info().skipped) == (True, False)
 
 
-def test_a_waiting_task_is_skipped_without_what_it_waits_for(plan: Plan, here: Here) -> None:
+def test_a_waiting_task_is_skipped_without_its_dependencies(plan: Plan, here: Here) -> None:
     with plan:
         dead = plan.add_task(fail)
         other = plan.add_task(int)
@@ -93,7 +93,7 @@ def test_a_running_task_that_was_skipped_never_commits(
     assert running.result(5) == "early"
 
 
-def test_gates_queues_keys_times_and_processes_keep_to_a_decision(
+def test_decisions_work_on_tasks_with_gates_queues_keys_times_and_processes(
     plan: Plan, here: Here, tmp_path: Path
 ) -> None:
     file = str(tmp_path / "notes")
@@ -158,7 +158,7 @@ def test_a_cancelled_task_fails_as_the_policy_says(
         plan.wait(30)
 
 
-def test_a_delayed_task_is_retried_now(plan: Plan, here: Here) -> None:
+def test_a_delayed_task_can_be_retried_at_once(plan: Plan, here: Here) -> None:
     with plan:
         task = plan.add_task(fail, attempts=2, retry_delay=1000)
     with working(*here):
@@ -167,7 +167,7 @@ def test_a_delayed_task_is_retried_now(plan: Plan, here: Here) -> None:
         wait_until(lambda: task.state() == "dead", "it has run again")
 
 
-def test_a_priority_that_was_set_counts_in_every_state(plan: Plan, here: Here) -> None:
+def test_a_priority_can_be_set_in_every_state(plan: Plan, here: Here) -> None:
     ran: list[str] = []
     lock = threading.Lock()
     _RAN[plan.path] = ran
@@ -217,7 +217,7 @@ def test_a_filter_picks_tasks_by_state_error_and_name(plan: Plan, here: Here) ->
         plan.select(state="gone")
 
 
-def test_the_command_acts_on_all_that_match(plan: Plan, here: Here, run: Run) -> None:
+def test_a_command_acts_on_all_matching_tasks(plan: Plan, here: Here, run: Run) -> None:
     with plan:
         loads = [plan.add_task(fail, name=f"load-{index}") for index in range(3)]
         end = plan.add_task(listed, [loads], name="end")

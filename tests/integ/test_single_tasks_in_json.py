@@ -41,7 +41,7 @@ def author(here: Here) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("serializer", ["json", "pickle"])
-def test_failures_skips_and_rules_travel_as_json(
+def test_failures_skipped_values_and_rules_are_stored_as_json(
     author: Client, here: Here, serializer: str
 ) -> None:
     with author.create_plan("nightly", retry_delay=0, retry_if=is_worth_it) as plan:
@@ -71,7 +71,7 @@ def test_failures_skips_and_rules_travel_as_json(
     assert not pickles_in(author.transport.client, plan.path)
 
 
-def test_no_pickle_is_decoded_in_a_rule_a_skip_or_a_failure(
+def test_no_pickle_is_decoded_in_a_rule_a_skipped_value_or_a_failure(
     author: Client, here: Here, tmp_path: Path
 ) -> None:
     trace = tmp_path / "decoded"

@@ -54,14 +54,14 @@ def test_a_random_graph_keeps_every_promise_while_workers_are_killed(
     assert len(history.kills) == report.kills
 
 
-def test_the_command_reports_what_it_saw_as_json(zookeeper_hosts: str) -> None:
+def test_the_stress_command_reports_its_findings_as_json(zookeeper_hosts: str) -> None:
     ended = stress("--tasks", "5", "--sleep", "0", "--hosts", zookeeper_hosts, "-o", "json")
     assert ended.returncode == 0, ended.stderr
     facts = json.loads(ended.stdout)
     assert (facts["passed"], facts["executions"]) == (True, 5)
 
 
-def test_a_run_that_takes_too_long_ends_with_code_4_and_says_what_was_left(
+def test_a_stress_run_that_times_out_ends_with_code_4_and_says_what_was_left(
     zookeeper_hosts: str,
 ) -> None:
     ended = stress(
@@ -72,7 +72,7 @@ def test_a_run_that_takes_too_long_ends_with_code_4_and_says_what_was_left(
     assert "tasks were left" in " ".join(ended.stdout.split())
 
 
-def test_a_zookeeper_that_does_not_answer_ends_the_command_with_code_3() -> None:
+def test_an_unanswering_zookeeper_ends_the_stress_command_with_code_3() -> None:
     ended = stress("--hosts", f"127.0.0.1:{free_port()}", "--connect-timeout", "1")
     assert ended.returncode == 3
     assert "ZooKeeper" in ended.stderr

@@ -1,4 +1,4 @@
-"""What tasks print and log is kept with the history of their plan, and seen while they run."""
+"""Output and logs of tasks are kept with the history of their plan, and shown while they run."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def texts(pieces: list[TaskLog]) -> list[tuple[int, int, str]]:
     return [(each.attempt, each.cut, each.text) for each in pieces]
 
 
-def test_each_attempt_keeps_what_it_printed_last(
+def test_each_attempt_keeps_the_end_of_its_output(
     here: Here, zkplan_client: Client, run: Run
 ) -> None:
     with zkplan_client.create_plan("p", attempts=2, retry_delay=0.0) as plan:
@@ -102,7 +102,7 @@ def test_each_attempt_keeps_what_it_printed_last(
     assert "hello" not in run("plan", "history", "p").out
 
 
-def test_a_damaged_history_is_said_to_be_so(
+def test_a_damaged_history_is_reported_as_damaged(
     here: Here, zkplan_client: Client, znodes: KazooClient, run: Run
 ) -> None:
     with zkplan_client.create_plan("p") as plan:
@@ -148,7 +148,7 @@ def test_a_killed_worker_leaves_the_output_stored_while_the_task_ran(
     assert [each.text for each in task.logs()] == ["my last words\n"]
 
 
-def test_silence_costs_nothing_and_it_can_be_turned_off(here: Here, zkplan_client: Client) -> None:
+def test_silent_tasks_cost_nothing_and_output_can_be_off(here: Here, zkplan_client: Client) -> None:
     plans = []
     for keeping in (0, 4096):
         with zkplan_client.create_plan() as plan:
@@ -176,7 +176,7 @@ def test_silence_costs_nothing_and_it_can_be_turned_off(here: Here, zkplan_clien
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes of tasks need Linux")
-def test_all_that_comes_out_of_a_process_is_kept_and_is_shown_escaped(
+def test_all_output_of_a_process_is_kept_and_shown_escaped(
     here: Here, zkplan_client: Client, run: Run, tmp_path: Path
 ) -> None:
     with zkplan_client.create_plan("p", attempts=1, isolation="process") as plan:

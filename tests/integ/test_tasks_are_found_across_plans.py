@@ -1,4 +1,4 @@
-"""What runs, waits or failed under a root, in whatever plan: `task ls --all-plans`, `worker ls`."""
+"""`task ls --all-plans` and overviews show the tasks that run, wait or failed in any plan."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def plans(zkplan_client: Client, worker: Worker, tmp_path: Path) -> Iterator[lis
     gate.touch()
 
 
-def test_tasks_of_all_plans_are_found_by_each_filter(
+def test_each_filter_finds_tasks_of_all_plans(
     plans: list[Plan], worker: Worker, zkplan_client: Client, run: Run
 ) -> None:
     def found(**wanted: Any) -> list[str | None]:
@@ -93,7 +93,7 @@ def registered(client: Client, name: str, slots: int) -> Registration:
     return made
 
 
-def test_running_tasks_are_distinguished_from_those_claimed_ahead(
+def test_running_tasks_are_distinguished_from_tasks_claimed_ahead(
     zkplan_client: Client, run: Run
 ) -> None:
     """The steps of a worker, one claim after the other: the first fills its only slot."""
@@ -121,7 +121,7 @@ def test_running_tasks_are_distinguished_from_those_claimed_ahead(
     assert (overview_now.late[-1].code, overview_now.held) == ("left_behind", 3)
 
 
-def test_an_overview_counts_what_ends_and_says_when_the_rest_will(
+def test_an_overview_counts_ended_tasks_and_forecasts_the_end_of_the_rest(
     here: Here, zkplan_client: Client, tmp_path: Path, run: Run
 ) -> None:
     gate = tmp_path / "gate"
@@ -153,7 +153,7 @@ def test_an_overview_counts_what_ends_and_says_when_the_rest_will(
     assert (refused.code, "--once" in refused.err) == (2, True)
 
 
-def test_a_look_takes_few_requests_however_many_plans_and_tasks(
+def test_an_overview_takes_few_requests_for_any_number_of_plans_and_tasks(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """200 plans took 10: about one more for each 50."""

@@ -1,4 +1,4 @@
-"""Where the unfinished tasks of a plan are: listed, found by name, shown with who works on them."""
+"""The unfinished tasks of a plan are listed, found by name, and shown with their worker."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def plan(zkplan_client: Client, gate: Path) -> Plan:
     return made
 
 
-def test_each_task_is_listed_where_it_is(plan: Plan, worker: Worker) -> None:
+def test_each_task_is_listed_with_its_state(plan: Plan, worker: Worker) -> None:
     found = {task.name: task for task in plan.tasks()}
     assert {name: task.state for name, task in found.items()} == {
         "held": "running",
@@ -64,7 +64,7 @@ def test_each_task_is_listed_where_it_is(plan: Plan, worker: Worker) -> None:
     assert [task.number for task in plan.tasks()] == sorted(t.number for t in found.values())
 
 
-def test_a_listing_is_as_long_as_asked_for(zkplan_client: Client) -> None:
+def test_a_listing_has_as_many_tasks_as_asked_for(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan()
     plan.add_tasks([TaskSpec(int, name=f"t{index}") for index in range(250)])
     assert [task.name for task in plan.tasks()] == [f"t{index}" for index in range(250)]
@@ -76,7 +76,7 @@ def test_a_listing_is_as_long_as_asked_for(zkplan_client: Client) -> None:
     ("listing", "index"),
     [(Plan.tasks, "runnable"), (Plan.outcomes, "results"), (Plan.dead, "dead")],
 )
-def test_a_listing_of_nothing_is_empty_and_that_of_a_missing_plan_is_an_error(
+def test_a_plan_without_tasks_has_empty_listings_and_a_missing_plan_is_an_error(
     listing: Callable[[Plan], Iterable[Any]],
     index: str,
     zkplan_client: Client,
@@ -93,7 +93,7 @@ def test_a_listing_of_nothing_is_empty_and_that_of_a_missing_plan_is_an_error(
         listing(plan)
 
 
-def test_a_listing_is_read_as_far_as_it_is_asked_for(
+def test_a_listing_is_read_only_as_far_as_it_is_consumed(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = zkplan_client.create_plan()
@@ -113,7 +113,7 @@ def test_a_listing_is_read_as_far_as_it_is_asked_for(
     assert read.count("read_all") == 10
 
 
-def test_a_listing_that_is_read_slowly_shows_where_tasks_stand_by_then(
+def test_a_slowly_consumed_listing_shows_the_current_states_of_tasks(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unfinished, "INDEXES_AGE_S", 0.0)
@@ -127,7 +127,7 @@ def test_a_listing_that_is_read_slowly_shows_where_tasks_stand_by_then(
     assert list(listed)[-1].state == "delayed"
 
 
-def test_a_name_that_nobody_or_several_have_is_refused(zkplan_client: Client) -> None:
+def test_a_name_of_no_task_or_of_several_is_refused(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan()
     twins = plan.add_tasks([TaskSpec(int, name="twin"), TaskSpec(int, name="twin")])
     for name in ("missing", "1" * 11, "-1", "task-"):
@@ -163,7 +163,7 @@ def test_a_task_that_ends_while_it_is_looked_at_is_shown_as_finished(
     assert "Task.result() reads it" in shown["outcome"]
 
 
-def test_the_claims_of_a_worker_are_counted_without_its_wakes(
+def test_pending_records_are_not_counted_as_claims_of_a_worker(
     zkplan_client: Client, worker: Worker, plan: Plan
 ) -> None:
     claims_node = zkplan_client.paths.claims_of(worker.id)
@@ -172,7 +172,7 @@ def test_the_claims_of_a_worker_are_counted_without_its_wakes(
     assert found.claims == 1
 
 
-def test_large_arguments_do_not_come_in_one_answer(
+def test_large_arguments_are_not_read_in_one_answer(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else limits an answer: a hundred of a megabyte end a server with the usual heap."""
@@ -194,6 +194,6 @@ def test_large_arguments_do_not_come_in_one_answer(
     assert max(sizes) <= VALUES_FIRST * 201_000
 
 
-def test_an_empty_text_is_neither_number_nor_name_of_a_task(zkplan_client: Client) -> None:
+def test_an_empty_text_is_neither_the_number_nor_the_name_of_a_task(zkplan_client: Client) -> None:
     with pytest.raises(InvalidTask, match="neither the number nor the name"):
         zkplan_client.create_plan().task("")

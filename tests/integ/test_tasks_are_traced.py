@@ -1,4 +1,4 @@
-"""Traces: a span for each attempt, below its author's, linked along the edges."""
+"""Traces have a span for each attempt, below the span of the author and linked along the edges."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_pure_tasks_that_run_in_one_go_are_linked_and_begin_traces_without_an_au
         assert [links(span) for span in chain] == [set(), *({ids(each)} for each in chain[:3])]
 
 
-def test_a_failure_is_recorded_and_a_retry_is_another_span(
+def test_a_failure_is_recorded_in_its_span_and_a_retry_gets_its_own_span(
     here: Here, zkplan_client: Client, traced: Traced
 ) -> None:
     plan = zkplan_client.create_plan(on_failure="cascade")
@@ -191,7 +191,7 @@ def test_a_failure_is_recorded_and_a_retry_is_another_span(
     assert links(third) == {ids(second)}
 
 
-def test_a_task_in_a_process_of_its_own_runs_within_its_span(
+def test_a_task_in_its_own_process_runs_inside_its_span(
     here: Here, zkplan_client: Client, traced: Traced
 ) -> None:
     plan = zkplan_client.create_plan(on_failure="cascade", isolation="process")
@@ -236,7 +236,7 @@ def test_a_broken_processor_of_spans_fails_no_task(
     assert "runs without a span" in caplog.text
 
 
-def test_what_is_carried_is_carried_only_where_somebody_traces(
+def test_a_span_is_stored_with_values_only_if_tracing_is_on(
     here: Here, zkplan_client: Client, znodes: KazooClient, traced: Traced
 ) -> None:
     def run_one() -> tuple[bytes, str]:
@@ -261,7 +261,7 @@ def test_what_is_carried_is_carried_only_where_somebody_traces(
     assert (b"traceparent" in record, told) == (False, "")
 
 
-def test_a_forged_span_before_a_value_makes_no_link_and_harms_nothing(
+def test_a_forged_span_makes_no_link_and_does_not_change_the_value(
     here: Here, zkplan_client: Client, znodes: KazooClient, traced: Traced
 ) -> None:
     codec, plan = zkplan_client.codec, zkplan_client.create_plan()

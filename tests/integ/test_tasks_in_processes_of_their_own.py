@@ -1,4 +1,4 @@
-"""A task in a process of its own may die in any way: it costs one attempt of this task alone."""
+"""A task in its own process may die in any way, at the cost of one attempt of only this task."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def isolating(here: Here, threads: int = 2, **options: Any) -> Iterator[zkplan.W
     ],
     ids=["all but fork bombs", "small fork bomb", "fork bomb", "fork bomb of sessions"],
 )
-def test_each_death_costs_its_own_task_one_attempt_and_nothing_else(
+def test_each_death_costs_only_its_own_task_one_attempt(
     ways: list[Callable[[], None]],
     processes_max: int,
     zkplan_client: Client,
@@ -113,7 +113,7 @@ def test_each_death_costs_its_own_task_one_attempt_and_nothing_else(
         assert worker.statistics().failed == len(ways)
 
 
-def test_the_author_of_a_task_that_dies_each_time_reads_how(
+def test_the_failure_of_a_task_that_dies_each_time_says_how_it_died(
     zkplan_client: Client, here: Here
 ) -> None:
     with isolating(here):
@@ -127,7 +127,7 @@ def test_the_author_of_a_task_that_dies_each_time_reads_how(
 
 
 @pytest.mark.parametrize("function", [daemon, daemon_and_hang])
-def test_processes_that_a_task_leaves_behind_end_with_it(
+def test_processes_that_a_task_leaves_behind_end_with_the_task(
     function: Any, zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     file = str(tmp_path / "pids")
@@ -162,7 +162,7 @@ def test_processes_of_tasks_end_when_their_worker_is_killed(
 # ---- what works in it
 
 
-def test_what_a_child_prints_and_logs_reaches_the_log_with_plan_and_task(
+def test_output_and_logs_of_a_child_reach_the_log_with_plan_and_task(
     zkplan_client: Client, here: Here, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "task")
@@ -179,7 +179,7 @@ def test_what_a_child_prints_and_logs_reaches_the_log_with_plan_and_task(
     assert "fourth \\x1b[2J" in text
 
 
-def test_current_works_in_a_child_and_refuses_what_needs_a_connection(
+def test_current_works_in_a_child_except_for_calls_that_need_a_connection(
     zkplan_client: Client, here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZKPLAN_PROFILE_OF_A_TEST", "hidden")
@@ -210,7 +210,7 @@ def test_a_child_is_notified_that_its_plan_was_cancelled(
         assert worker.statistics().failed == 0
 
 
-def test_values_of_50_MB_go_through_a_child_and_a_store(here: Here, tmp_path: Path) -> None:
+def test_values_of_50_MB_pass_through_a_child_and_a_store(here: Here, tmp_path: Path) -> None:
     place = Place(here, tmp_path / "store", inline_limit=1000)
     value = os.urandom(1000) * 50_000
     of_worker = {"isolation": "process"}
@@ -221,7 +221,7 @@ def test_values_of_50_MB_go_through_a_child_and_a_store(here: Here, tmp_path: Pa
         assert twice.result(60) == value
 
 
-def test_what_a_task_says_of_its_isolation_wins_over_its_worker(
+def test_the_isolation_option_of_a_task_beats_that_of_its_worker(
     zkplan_client: Client, here: Here, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "zkplan.worker")

@@ -1,4 +1,4 @@
-"""A task with `run_if` gets the failures of those that it waits for; some failures are final."""
+"""A task with `run_if` gets the failures of its dependencies; some failures are final."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def kept(failure: Failure) -> tuple[str, str, bool, int, bool]:
 
 
 @pytest.mark.parametrize("policy", ["hold", "cascade"])
-def test_failures_arrive_as_values_where_a_task_takes_them(
+def test_failures_arrive_as_values_if_a_task_accepts_them(
     policy: OnFailure, zkplan_client: Client, here: Here
 ) -> None:
     with zkplan_client.create_plan("cleans", on_failure=policy, attempts=2, retry_delay=0) as plan:
@@ -71,7 +71,7 @@ def test_failures_arrive_as_values_where_a_task_takes_them(
         plan.wait(30)
 
 
-def test_a_retry_after_a_delivered_failure_runs_only_what_is_left(
+def test_a_retry_after_a_delivered_failure_runs_only_unfinished_tasks(
     zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     gate, file = tmp_path / "gate", tmp_path / "notes"
@@ -89,7 +89,7 @@ def test_a_retry_after_a_delivered_failure_runs_only_what_is_left(
     assert notes(file) == ["cleaned"]
 
 
-def test_tasks_added_behind_a_dead_task_get_its_failure(zkplan_client: Client, here: Here) -> None:
+def test_tasks_added_after_a_dead_task_get_its_failure(zkplan_client: Client, here: Here) -> None:
     with zkplan_client.create_plan("late", attempts=1) as plan:
         bad = plan.add_task(fail)
         plan.add_task(seen, [bad])
@@ -100,7 +100,7 @@ def test_tasks_added_behind_a_dead_task_get_its_failure(zkplan_client: Client, h
         wait_until(lambda: bad.state() == "dead", "it is dead again, and may be retried")
 
 
-def test_a_check_delivers_a_failure_that_its_author_could_not(
+def test_a_check_delivers_a_failure_that_the_author_did_not_deliver(
     zkplan_client: Client, here: Here
 ) -> None:
     """An author that dies between its add and the look at the dead letter."""
@@ -131,7 +131,7 @@ def test_one_failure_is_delivered_to_many(zkplan_client: Client, here: Here) -> 
         assert waits.result(30) == ["'instead'"]
 
 
-def test_what_run_if_cannot_be_is_refused(zkplan_client: Client) -> None:
+def test_a_wrong_run_if_is_refused(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan("refuses")
     with pytest.raises(zkplan.InvalidTask, match='run_if must be "all_succeeded"'):
         plan.add_task(int, run_if="one_failed")  # type: ignore[arg-type]
@@ -161,7 +161,7 @@ def is_worth_it(error: BaseException) -> bool:
         ({"retry_if": is_worth_it, "fatal": Wrong}, "later", 1),
     ],
 )
-def test_fatal_and_retry_if_say_what_is_tried_again(
+def test_fatal_and_retry_if_decide_which_failures_are_retried(
     options: dict[str, Any], text: str, used: int, zkplan_client: Client, here: Here
 ) -> None:
     with zkplan_client.create_plan("rules", attempts=3, retry_delay=0) as plan:
@@ -174,7 +174,7 @@ def test_fatal_and_retry_if_say_what_is_tried_again(
         assert letter.error == f"Wrong: {text}"
 
 
-def test_a_time_out_may_be_fatal(zkplan_client: Client, here: Here) -> None:
+def test_a_timeout_may_be_fatal(zkplan_client: Client, here: Here) -> None:
     with zkplan_client.create_plan("rules", retry_delay=0, fatal=TimeoutError) as plan:
         task = plan.add_task(wait_until, [bool, "it never is"], {"timeout_s": 1.0}, timeout=0.1)
     with working(*here):
@@ -195,9 +195,7 @@ def test_a_time_out_may_be_fatal(zkplan_client: Client, here: Here) -> None:
         {"retry_if": int},
     ][:5],
 )
-def test_rules_that_make_no_sense_are_refused(
-    options: dict[str, Any], zkplan_client: Client
-) -> None:
+def test_invalid_rules_are_refused(options: dict[str, Any], zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan("refuses")
     with pytest.raises(zkplan.InvalidTask, match=next(iter(options))):
         plan.add_task(int, **options)

@@ -1,4 +1,4 @@
-"""Gates: tasks that wait for a znode, which take no slot and open once, when it is as asked."""
+"""Gates are tasks that wait for a znode: they take no slot and open once, on their condition."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def states(plan: zkplan.Plan) -> dict[str | None, str]:
     return {task.name: task.state for task in plan.tasks()}
 
 
-def test_each_kind_of_gate_opens_when_its_znode_is_as_asked(
+def test_each_kind_of_gate_opens_when_its_condition_holds(
     here: Here, zkplan_client: Client, znodes: KazooClient, outside: str
 ) -> None:
     znodes.create(f"{outside}/lock")
@@ -64,7 +64,7 @@ def test_each_kind_of_gate_opens_when_its_znode_is_as_asked(
     assert zkplan_client.transport.client.get_children(f"{here[1]}/gates") == []
 
 
-def test_others_watch_the_gates_when_those_who_did_have_left(
+def test_other_workers_watch_the_gates_of_workers_that_left(
     here: Here, zkplan_client: Client, znodes: KazooClient, outside: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "ran"
@@ -85,7 +85,7 @@ def test_others_watch_the_gates_when_those_who_did_have_left(
     assert notes(file) == ["once"]
 
 
-def test_a_gate_whose_time_is_over_fails_and_waits_anew_when_retried(
+def test_a_gate_that_times_out_fails_and_waits_again_after_a_retry(
     here: Here, zkplan_client: Client, znodes: KazooClient, outside: str
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -126,7 +126,7 @@ def test_many_gates_on_one_znode_share_one_watch(
         plan.wait(60)
 
 
-def test_a_znode_that_may_not_be_read_is_named_with_the_right(
+def test_an_unreadable_znode_of_a_gate_is_named_with_the_missing_right(
     here: Here,
     zkplan_client: Client,
     znodes: KazooClient,
@@ -154,7 +154,7 @@ def test_a_znode_that_may_not_be_read_is_named_with_the_right(
         assert task.result(30) == 0
 
 
-def test_a_gate_opens_only_on_what_is_still_so_at_that_moment(
+def test_a_gate_opens_only_if_its_condition_still_holds_at_that_moment(
     here: Here,
     zkplan_client: Client,
     znodes: KazooClient,
@@ -184,7 +184,7 @@ def test_a_gate_opens_only_on_what_is_still_so_at_that_moment(
         assert task.result(30) == "go"
 
 
-def test_a_gate_moves_with_its_plan_and_leaves_with_it(
+def test_a_gate_is_moved_and_removed_with_its_plan(
     here: Here,
     there: Here,
     zkplan_client: Client,
@@ -224,7 +224,7 @@ def test_a_task_adds_tasks_that_wait_for_a_znode(
     assert plan.task("inner").result(5) == "grown"
 
 
-def test_a_gate_has_the_queue_and_the_key_of_what_waits_for_it(
+def test_a_gate_gets_its_queue_and_key_from_the_task_that_waits_for_it(
     here: Here, zkplan_client: Client, znodes: KazooClient, outside: str
 ) -> None:
     def report(data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The ten questions of docs/operate/questions.md, on a small root: each answer is right."""
+"""The ten questions of docs/operate/questions.md get right answers on a small root."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_each_of_the_ten_questions_is_answered(root: Root) -> None:
     assert "critical path: 2 tasks" in root.run("plan", "timeline", "nightly-1").out
 
 
-def test_what_is_passed_over_unbuilt_does_not_match(root: Root) -> None:
+def test_tasks_that_a_filter_skips_unbuilt_do_not_match_it(root: Root) -> None:
     """Each filter finds what it finds among all tasks, built from all events."""
     every = root.ended()
     middle = sorted(task.ended_ms for task in every.values())[len(every) // 2]
@@ -169,7 +169,7 @@ def test_what_is_passed_over_unbuilt_does_not_match(root: Root) -> None:
     assert len(of_one) == 4
 
 
-def test_a_failure_that_was_delivered_wide_is_found_by_how_long_it_ran(
+def test_a_failure_delivered_wide_is_found_by_its_run_time(
     here: Here, zkplan_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(part, "GROUP_BYTES_MAX", 0)  # now every delivery is a wide one
@@ -185,7 +185,7 @@ def test_a_failure_that_was_delivered_wide_is_found_by_how_long_it_ran(
 
 
 @pytest.mark.parametrize("reading", ["find_ended", "find_tasks"])
-def test_a_task_that_ends_while_it_is_looked_for_is_listed_once(
+def test_a_task_that_ends_during_the_search_is_listed_once(
     root: Root, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reading: str
 ) -> None:
     """It ends when all histories, or all unfinished tasks, have been read."""
@@ -223,7 +223,7 @@ def test_gaps_of_a_history_are_reported_and_hide_nothing(root: Root, znodes: Kaz
     znodes.set_acls(f"{shut}/{HISTORY}/{hidden}", OPEN_ACL_UNSAFE)
 
 
-def test_words_that_make_no_question_are_refused(root: Root) -> None:
+def test_invalid_combinations_of_options_are_refused(root: Root) -> None:
     for words in [
         ("task", "ls", "--all-plans", "--since", "1h"),
         ("task", "ls", "--all-plans", "--state", "committed"),

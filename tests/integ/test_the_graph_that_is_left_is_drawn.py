@@ -1,4 +1,4 @@
-"""`zkplan plan graph` draws the unfinished tasks, alike ones in one box, in every format."""
+"""`zkplan plan graph` draws the unfinished tasks in every format, with similar tasks in one box."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_alike_tasks_of_one_level_are_one_box(plan: Plan, run: Run) -> None:
     ]
 
 
-def test_what_has_finished_is_not_drawn(zkplan_client: Client, worker: Worker) -> None:
+def test_finished_tasks_are_not_drawn(zkplan_client: Client, worker: Worker) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
         plan.add_task(max, [plan.add_task(int), plan.add_task(fail)])
     wait_until(lambda: plan.status().state == "failed", "only the dead task keeps it")
@@ -66,7 +66,7 @@ def test_a_long_graph_is_drawn_without_levels(
     assert run("plan", "graph", plan.number).out.splitlines()[1] == "all levels together"
 
 
-def test_a_sample_shows_the_same_boxes_with_estimates(plan: Plan, run: Run) -> None:
+def test_a_sampled_graph_shows_the_same_boxes_with_estimates(plan: Plan, run: Run) -> None:
     found = plan.graph(sample=10)
     told = {(box.function, box.state): found.tasks_of(box) for box in found.boxes}
     assert told == {
@@ -91,7 +91,7 @@ def test_rare_functions_share_a_box_and_no_line_is_too_long(
     assert f"[5] {graph.OTHERS}: 98 tasks, waiting after [1] (97 edges)" in text
 
 
-def test_mermaid_and_dot_escape_what_has_a_meaning_there(
+def test_mermaid_and_dot_escape_their_special_characters(
     plan: Plan, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     name = 'a"<b>\\#'
@@ -112,9 +112,7 @@ def test_mermaid_and_dot_escape_what_has_a_meaning_there(
         assert "</svg>" in svg.out
 
 
-def test_edges_that_would_hide_one_another_are_left_out_and_counted(
-    zkplan_client: Client, run: Run
-) -> None:
+def test_edges_that_would_overlap_are_left_out_and_counted(zkplan_client: Client, run: Run) -> None:
     """Eight functions on each of two levels, and all edges between them."""
     functions = [int, str, list, dict, set, float, bool, tuple]
     with zkplan_client.create_plan() as made:
@@ -128,5 +126,5 @@ def test_edges_that_would_hide_one_another_are_left_out_and_counted(
     assert "only the 2 strongest are drawn; 48 others are left out" in dot
 
 
-def test_a_cycle_is_drawn_behind_all_else() -> None:
+def test_a_cycle_is_drawn_last() -> None:
     assert levels_of("abc", [("b", "c"), ("c", "b")]) == {"a": 0, "b": 1, "c": 1}

@@ -1,4 +1,4 @@
-"""The page in a real Chromium: live, hostile names, actions, a restart, axe, widths and schemes."""
+"""The page in a real Chromium: live updates, hostile names, actions, a restart, accessibility."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def large_plan(client: Client, folder: Path) -> zkplan.Plan:
     return plan
 
 
-def test_a_running_plan_is_watched_through_a_restart_retried_and_seen_to_end(
+def test_the_page_follows_a_running_plan_through_a_restart_and_a_retry_to_its_end(
     page: Page, author: Client, here: Here, tmp_path: Path, token: Callable[..., str]
 ) -> None:
     hosts, root = here
@@ -231,7 +231,7 @@ def build_night(folder: str) -> None:
     plan.add_task(len, [bad], name="total", keep=True)
 
 
-def test_a_failed_night_is_seen_everywhere_and_retried(
+def test_a_failed_plan_is_shown_in_every_view_and_retried(
     page: Page, author: Client, here: Here, tmp_path: Path, token: Callable[..., str]
 ) -> None:
     schedule = author.schedule("night", "0 3 29 2 *", build_night, args=[str(tmp_path)])
@@ -320,14 +320,14 @@ def test_no_view_has_a_serious_fault_and_dead_tasks_are_retried_together(
 
 
 FITS = "return document.documentElement.scrollWidth <= innerWidth"
-#: What the log of a task shows in two lists: its texts, and what is between them.
+#: Two lists of the log of a task: its texts, and the gaps between them.
 SHOWN = """
 const of = kind => [...document.querySelectorAll(`pre.log > ${kind}`)].map(each => each.innerText);
 return [of('span:not(.gap)'), of('.gap')];
 """
 
 
-def test_what_a_task_prints_is_shown_once_it_is_asked_for_live_and_as_text(
+def test_output_of_a_task_is_shown_on_request_live_and_as_text(
     page: Page, author: Client, here: Here, tmp_path: Path, token: Callable[..., str]
 ) -> None:
     gate = tmp_path / "gate"

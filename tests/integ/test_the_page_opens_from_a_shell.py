@@ -122,7 +122,7 @@ def test_a_local_block_prints_the_address_of_its_page(browser: Chrome, tmp_path:
         assert not is_served(address)
 
 
-def test_a_killed_script_leaves_no_page_behind(tmp_path: Path) -> None:
+def test_the_page_of_a_killed_script_ends_with_it(tmp_path: Path) -> None:
     file = tmp_path / "script.py"
     file.write_text(SCRIPT)
     with started(sys.executable, str(file), stdin=subprocess.PIPE) as process:

@@ -1,4 +1,4 @@
-"""Idle, slow and greedy clients of a service keep nobody else waiting, and fill no log."""
+"""Idle, slow and greedy clients of a service do not block other clients or fill the log."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def token_of(service: Service, text: str) -> dict[str, str | None]:
     return {"Authorization": f"Bearer {text}"}
 
 
-def test_idle_connections_keep_nobody_out_and_fill_no_log(here: Here, tmp_path: Path) -> None:
+def test_idle_connections_do_not_block_others_or_fill_the_log(here: Here, tmp_path: Path) -> None:
     tokens, log = tmp_path / "tokens", tmp_path / "log"
     text = new_token(tokens, "", ["read"])
     words = ["-m", "zkplan", "serve", "--hosts", here[0], "--root", here[1]]
@@ -117,7 +117,7 @@ def a_reader_that_sleeps(service: Service) -> socket.socket:
         a_reader_that_sleeps,
     ],
 )
-def test_who_keeps_the_service_waiting_is_cut_off(
+def test_a_client_that_keeps_the_service_waiting_is_disconnected(
     here: Here, monkeypatch: pytest.MonkeyPatch, slow: Waiting
 ) -> None:
     for name in ("HEAD_S", "NEXT_S"):
@@ -131,7 +131,7 @@ def test_who_keeps_the_service_waiting_is_cut_off(
         assert service.get("/plans")["items"] == []
 
 
-def test_who_is_slow_but_goes_on_is_given_time(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_client_that_goes_on_gets_time(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("HEAD_S", 1.0), ("NEXT_S", 1.0), ("SWEEP_S", 0.05)):
         monkeypatch.setattr(connections, name, value)
     monkeypatch.setattr(patience, "SEND_S", 1.0)
@@ -171,7 +171,7 @@ def service(here: Here, two_tokens: tuple[Path, str, str]) -> Iterator[Service]:
         yield made
 
 
-def test_one_token_has_a_maximum_of_streams_and_leaves_others_theirs(
+def test_each_token_has_its_own_maximum_of_streams(
     service: Service, two_tokens: tuple[Path, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watcher, "LISTENERS_OF_TOKEN", 3)
@@ -194,7 +194,7 @@ def test_one_token_has_a_maximum_of_streams_and_leaves_others_theirs(
         assert next(told).name == "root"
 
 
-def test_a_revoked_or_expired_token_ends_its_streams_and_no_others(
+def test_a_revoked_or_expired_token_ends_only_its_own_streams(
     service: Service, two_tokens: tuple[Path, str, str]
 ) -> None:
     file, first, second = two_tokens
@@ -216,7 +216,7 @@ def test_a_revoked_or_expired_token_ends_its_streams_and_no_others(
         wait_until(lambda: service.app.state.watcher.listeners == 1, "the other one stays")
 
 
-def test_one_token_has_a_maximum_of_connections_and_leaves_others_theirs(
+def test_each_token_has_its_own_maximum_of_connections(
     here: Here, two_tokens: tuple[Path, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "OF_TOKEN_MAX", 3)
@@ -243,7 +243,7 @@ def test_a_new_connection_takes_the_place_of_the_oldest_without_a_token(
         assert {"root"} == {next(stays).name for _ in range(2)}
 
 
-def test_bodies_under_way_are_bounded_for_each_token(
+def test_each_token_has_its_own_maximum_of_unfinished_request_bodies(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bodies, "OF_TOKEN", 1)
@@ -293,7 +293,7 @@ def test_requests_beyond_the_rate_are_refused_one_a_second_on_each_connection(
             greedy.recv(1)
 
 
-def test_health_is_answered_at_any_rate_and_by_any_name(
+def test_health_is_answered_at_any_rate_and_for_any_host_name(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = frozenset(("plans.example",))
@@ -308,7 +308,7 @@ def test_health_is_answered_at_any_rate_and_by_any_name(
 
 
 @pytest.mark.parametrize(("proxies", "last"), [((), 429), (("127.0.0.0/8",), 401)])
-def test_only_a_proxy_that_was_named_says_whom_a_request_comes_from(
+def test_only_a_configured_proxy_may_say_where_a_request_comes_from(
     here: Here, proxies: tuple[str, ...], last: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(entrance, "REFUSAL_S", 0.0)
@@ -321,7 +321,7 @@ def test_only_a_proxy_that_was_named_says_whom_a_request_comes_from(
         assert found == [401] * 3 + [last] * 3
 
 
-def test_what_strangers_send_is_logged_seldom(here: Here, caplog: pytest.LogCaptureFixture) -> None:
+def test_strangers_requests_are_logged_rarely(here: Here, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with serving(*here) as service:
         for _ in range(50):
@@ -356,6 +356,6 @@ assert first.recv(1) == b"", "it was not turned away"
 """
 
 
-def test_what_cannot_be_accepted_is_turned_away_without_a_traceback() -> None:
+def test_a_connection_that_cannot_be_accepted_is_refused_without_a_traceback() -> None:
     ran = run_python("-c", _FULL)
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stderr

@@ -1,4 +1,4 @@
-"""Whatever is sent, each route of the service answers as its contract says, and never with 5xx."""
+"""Each route of the service answers any request as its contract says, and never with 5xx."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from zkplan.service.parameters import NUMBER_MAX
 
 from .serving import Service, serving
 
-#: So many requests to each route, besides those that walk along the edges of its contract.
+#: Requests to each route, besides the requests that try the bounds of its contract.
 EXAMPLES = int(os.environ.get("ZKPLAN_CONTRACT_EXAMPLES", "2"))
 #: Streams never end by themselves, and have tests of their own.
 _ENDLESS = r"/events$"
-#: What the contract cannot say, such as which names of time zones there are, may be refused.
+#: The service may refuse what the contract cannot express, such as an unknown time zone.
 _REFUSALS = ["2xx", "304", "400", "403", "404", "406", "409", "410", "412", "413", "422"]
 
-#: What is wrong by the contract must be refused: schemathesis' own list does not have 413.
+#: Requests that break the contract must be refused: schemathesis' own list lacks 413.
 _WRONG = ["400", "401", "403", "404", "405", "406", "409", "413", "415", "422", "428", "429"]
 
 
@@ -72,7 +72,7 @@ def contract(service: Service) -> Any:
     def map_path_parameters(_: Any, parameters: Any) -> Any:
         for name, known in (("plan", plans), ("task", range(4, 8))):
             wanted = (parameters or {}).get(name)
-            # What is too large stays so: it is to be refused.
+            # A number that is too large stays so, to be refused.
             if type(wanted) is int and 0 <= wanted <= NUMBER_MAX and wanted % 4:
                 parameters[name] = known[wanted % len(known)]
         return parameters
@@ -81,7 +81,7 @@ def contract(service: Service) -> Any:
 
 
 @pytest.mark.timeout(max(600, 60 * EXAMPLES))
-def test_every_route_answers_as_its_contract_says(contract_service: Service) -> None:
+def test_every_route_answers_as_the_contract_says(contract_service: Service) -> None:
     asked, token = 0, {"Authorization": f"Bearer {contract_service.token}"}
     for found in contract(contract_service).get_all_operations():
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
@@ -95,7 +95,7 @@ def test_every_route_answers_as_its_contract_says(contract_service: Service) -> 
                 asked += 1
                 case.call_and_validate(timeout=60, headers=token)
 
-            # What takes no parameters cannot be asked wrongly.
+            # A route without parameters cannot be asked wrongly.
             with suppress(Unsatisfiable) if mode is GenerationMode.NEGATIVE else nullcontext():
                 check()
     assert asked > 40 * EXAMPLES

@@ -1,4 +1,4 @@
-"""ZooKeeper goes away and comes back: the service says so, loses nothing, and goes on by itself."""
+"""While ZooKeeper is away the service says so, loses nothing, and goes on by itself afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zkplan.testing.server_process import ServerProcess
 from .serving import Service, serving
 
 
-def test_while_zookeeper_is_away_the_service_says_so_and_then_goes_on(
+def test_the_service_reports_an_unreachable_zookeeper_and_recovers(
     zookeeper_server: ServerProcess,
 ) -> None:
     root = "/t-away"
@@ -44,7 +44,7 @@ def is_back(service: Service, plan: int) -> dict[str, object] | None:
     return answer.data if answer.status == 200 else None
 
 
-def test_the_command_serves_with_a_token_for_its_run_and_ends_on_a_signal(
+def test_the_command_serves_with_a_generated_token_and_ends_on_a_signal(
     zookeeper_hosts: str, zkplan_root: str
 ) -> None:
     place = ("--hosts", zookeeper_hosts, "--root", zkplan_root, "--listen", "127.0.0.1:0")

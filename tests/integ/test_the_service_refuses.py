@@ -1,4 +1,4 @@
-"""What a service refuses: strangers, other pages, endless bodies, pickles, slow listeners."""
+"""A service refuses strangers, other pages, endless bodies, pickles and slow listeners."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def problem(answer: Any, status: int, kind: str) -> dict[str, Any]:
     return facts
 
 
-def test_only_a_token_with_the_role_opens_a_route(
+def test_each_route_requires_a_token_with_its_role(
     here: tuple[str, str], service: Service, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -86,7 +86,7 @@ def test_only_a_token_with_the_role_opens_a_route(
     assert not any(secret in told for secret in secrets)
 
 
-def test_a_program_settles_the_claims_of_its_own_name_alone(
+def test_a_program_settles_only_claims_made_under_its_own_name(
     service: Service, tmp_path: Path
 ) -> None:
     file = tmp_path / "tokens"
@@ -122,7 +122,7 @@ def test_a_program_settles_the_claims_of_its_own_name_alone(
     assert ask("nameless", "/leases/complete", {"results": [{"id": other["id"]}]}).status == 200
 
 
-def test_a_page_of_elsewhere_gets_nothing(here: tuple[str, str]) -> None:
+def test_a_page_from_another_origin_gets_no_answer(here: tuple[str, str]) -> None:
     names = frozenset(("127.0.0.1", "localhost"))
     with serving(*here, is_open=True, host_names=names) as service:
         own = {"Origin": service.url, "Sec-Fetch-Site": "same-origin"}
@@ -164,7 +164,7 @@ def test_a_wrong_body_is_refused_with_what_to_do(
     assert service.get("/plans")["items"] == []
 
 
-def test_the_contract_says_of_each_route_with_a_body_that_a_large_one_is_refused(
+def test_the_contract_lists_the_refusal_of_a_large_body_for_each_such_route(
     service: Service,
 ) -> None:
     routes = service.get("/openapi.json")["paths"].values()
@@ -175,7 +175,7 @@ def test_the_contract_says_of_each_route_with_a_body_that_a_large_one_is_refused
     assert all("413" in each for each in answers)
 
 
-def test_a_body_without_an_end_is_cut_off(service: Service) -> None:
+def test_an_endless_body_is_cut_off(service: Service) -> None:
     with socket.create_connection(("127.0.0.1", service.port), WAIT_S) as raw:
         head = f"POST /v1/plans HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.token}\r\n"
         raw.sendall(f"{head}Content-Type: application/json\r\n".encode())
@@ -261,7 +261,7 @@ def test_a_caller_beyond_its_rate_gets_a_retry_after(here: tuple[str, str]) -> N
         problem(answers[-1], 429, "too-many-requests")
 
 
-def test_a_listener_that_sleeps_is_cut_off_and_holds_up_nobody(
+def test_a_sleeping_listener_is_disconnected_and_does_not_block_others(
     here: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "SEND_S", 0.5)

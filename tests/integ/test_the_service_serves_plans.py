@@ -112,7 +112,7 @@ def test_the_history_comes_in_pages_and_as_a_time_line(
     assert service.ask("GET", f"/v1/plans/{silent}/history").status == 409
 
 
-def test_what_a_task_prints_is_followed_by_events_and_kept_behind_it(
+def test_task_output_is_sent_as_events_and_kept_afterwards(
     here: tuple[str, str], service: Service, tmp_path: Path
 ) -> None:
     number = service.post("/plans", {"name": "loud", "attempts": 2})["number"]
@@ -161,7 +161,7 @@ def test_what_a_task_prints_is_followed_by_events_and_kept_behind_it(
     assert (refused.status, refused.data["type"][-16:]) == (409, "history-not-kept")
 
 
-def test_a_plan_is_made_runs_and_fails_and_is_mended_over_http(
+def test_a_plan_is_created_fails_and_is_repaired_over_http(
     here: tuple[str, str], service: Service, tmp_path: Path
 ) -> None:
     key = {"Idempotency-Key": "nightly-7"}
@@ -211,7 +211,7 @@ def test_a_plan_is_made_runs_and_fails_and_is_mended_over_http(
     assert paths == [f"{here[1]}/plan-{number:010d}/results/{last:010d}"]
 
 
-def test_a_change_is_sent_within_a_second_and_fifty_pages_cost_no_more(
+def test_a_change_is_sent_within_a_second_at_the_same_cost_for_fifty_pages(
     here: tuple[str, str], service: Service
 ) -> None:
     plan = service.post("/plans", {"name": "watched"})["number"]
@@ -249,7 +249,7 @@ def counted_requests(service: Service) -> list[Any]:
     return requests
 
 
-def test_pages_of_plans_and_tasks_meet_all_of_them_once(
+def test_pages_of_plans_and_tasks_contain_each_of_them_once(
     here: tuple[str, str], service: Service
 ) -> None:
     with zkplan.connect(*here) as author:
@@ -274,7 +274,7 @@ def test_pages_of_plans_and_tasks_meet_all_of_them_once(
         assert (len(seen), len(set(seen))) == (many, many), path
 
 
-def test_what_has_not_changed_is_not_sent_again_nor_changed_unseen(service: Service) -> None:
+def test_unchanged_data_is_not_sent_again_and_a_stale_change_is_refused(service: Service) -> None:
     service.post("/limits/db", {"size": 3}, "PUT")
     first = service.ask("GET", "/v1/limits/db")
     tag = {"If-None-Match": first.headers["etag"]}

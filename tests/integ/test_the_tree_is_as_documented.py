@@ -1,4 +1,4 @@
-"""The znodes that any other client sees are exactly those that docs/internals/protocol.md names."""
+"""Other clients see exactly the znodes that docs/internals/protocol.md names."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_drained_plan_keeps_its_outcomes_and_when_it_was_done(
     assert json.loads(znodes.get(f"{plan.path}/done")[0])["failed"] == 0
 
 
-def test_the_prefix_of_the_hosts_is_where_everything_lies(
+def test_all_znodes_are_created_below_the_prefix_of_the_hosts(
     zookeeper_hosts: str, zkplan_root: str, znodes: KazooClient
 ) -> None:
     znodes.create(zkplan_root)

@@ -71,7 +71,7 @@ def test_a_worker_finds_functions_in_its_current_folder(
         assert task.result(30) == 42
 
 
-def test_a_process_that_is_stopped_is_replaced(
+def test_a_worker_process_that_stays_paused_is_replaced(
     zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     options = ("--processes", "2", "--threads", "1", "--session-timeout", "2")

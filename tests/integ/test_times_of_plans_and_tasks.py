@@ -22,7 +22,7 @@ def now(*_: object) -> float:
     return time.time()
 
 
-def test_a_task_begins_not_before_its_time(zkplan_client: Client, worker: Worker) -> None:
+def test_a_task_does_not_begin_before_its_time(zkplan_client: Client, worker: Worker) -> None:
     with zkplan_client.create_plan() as plan:
         first = plan.add_task(int)
         at = datetime.now(ZoneInfo("Asia/Kathmandu")) + timedelta(seconds=1)
@@ -37,7 +37,7 @@ def test_a_task_begins_not_before_its_time(zkplan_client: Client, worker: Worker
     assert behind.info().attempts_used == 1  # the wait has used up none
 
 
-def test_a_plan_begins_not_before_its_time(zkplan_client: Client, worker: Worker) -> None:
+def test_a_plan_does_not_begin_before_its_time(zkplan_client: Client, worker: Worker) -> None:
     began = time.time()
     with zkplan_client.create_plan(not_before=1.0) as plan:
         task = plan.add_task(now)
@@ -45,7 +45,7 @@ def test_a_plan_begins_not_before_its_time(zkplan_client: Client, worker: Worker
     assert began + 1.0 <= task.result(30) < began + 1.0 + LATE_S
 
 
-def test_a_timedelta_counts_wherever_seconds_do(
+def test_a_timedelta_is_accepted_wherever_seconds_are(
     here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     second, minute = timedelta(seconds=1), timedelta(minutes=1)
@@ -100,7 +100,7 @@ def test_a_plan_is_cancelled_at_its_deadline(
 @pytest.mark.parametrize(
     "moment", [datetime(2026, 11, 23), "tomorrow", True, float("nan"), -(10**12)]
 )
-def test_a_moment_that_is_none_is_refused(moment: object, zkplan_client: Client) -> None:
+def test_an_invalid_moment_is_refused(moment: object, zkplan_client: Client) -> None:
     with pytest.raises(InvalidTask, match="deadline"):
         zkplan_client.create_plan(deadline=moment)  # type: ignore[arg-type]
     plan = zkplan_client.create_plan()

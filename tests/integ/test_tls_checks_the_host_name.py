@@ -1,5 +1,5 @@
-"""Over TLS a client talks only to a server whose certificate names the host that it asked for, and
-that an authority has signed which it was told to trust.
+"""Over TLS a client talks only to a server whose certificate names the requested host and is signed
+by a trusted authority.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def test_a_server_whose_certificate_names_the_host_is_used(
     assert proxy.received > 0
 
 
-def test_an_ipv6_address_is_checked_too(
+def test_an_ipv6_address_is_checked_like_a_host_name(
     zookeeper_hosts: str, authority: Authority, options: dict[str, Any]
 ) -> None:
     authority.sign_for_the_server(names="IP:::1")
@@ -163,7 +163,7 @@ def test_an_ipv6_address_is_checked_too(
         ),
     ],
 )
-def test_a_server_whose_certificate_names_others_is_refused_and_sent_nothing(
+def test_a_server_whose_certificate_names_other_hosts_gets_no_data(
     host: str, names: str, told: str, proxy: TlsProxy, authority: Authority, options: dict[str, Any]
 ) -> None:
     authority.sign_for_the_server(names=names)
@@ -174,7 +174,7 @@ def test_a_server_whose_certificate_names_others_is_refused_and_sent_nothing(
         assert client.plans() == []
 
 
-def test_later_connections_and_second_sessions_are_checked_too(
+def test_later_connections_and_later_sessions_are_also_checked(
     proxy: TlsProxy,
     authority: Authority,
     options: dict[str, Any],
@@ -219,7 +219,7 @@ def test_no_other_option_turns_the_check_off(wrong: dict[str, Any], told: str) -
         (["tls.ca = '{theirs}'"], True),
     ],
 )
-def test_authorities_of_the_system_count_only_where_a_profile_says_so(
+def test_system_authorities_are_trusted_only_if_a_profile_says_so(
     lines: list[str],
     trusts: bool,
     proxy: TlsProxy,
@@ -256,7 +256,7 @@ def test_the_system_does_not_trust_every_authority(
     assert proxy.received == 0
 
 
-def test_without_any_check_a_server_signed_by_anybody_is_used(
+def test_without_verification_a_server_signed_by_any_authority_is_used(
     proxy: TlsProxy, authority: Authority, zkplan_root: str, tmp_path: Path
 ) -> None:
     authority.sign_for_the_server(names="DNS:zk1")
@@ -265,6 +265,6 @@ def test_without_any_check_a_server_signed_by_anybody_is_used(
         assert client.plans() == []
 
 
-def test_the_check_of_a_given_client_is_its_owners(znodes: KazooClient) -> None:
+def test_the_host_name_check_of_a_given_client_is_set_on_that_client(znodes: KazooClient) -> None:
     with pytest.raises(TypeError, match="verify_hostname: set this on the KazooClient"):
         zkplan.connect(znodes, verify_hostname=False)

@@ -1,4 +1,4 @@
-"""Traces are turned on by one option, in each process of a worker, and cost nothing before."""
+"""One option turns traces on in each process of a worker; without it they cost nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opentelemetry import trace
 from tests.tools.support import TOP, Here, WorkerProcess, run_python, wait_until
 from zkplan import Client
 
-#: What opentelemetry-distro is for a program: it sets up the SDK as the environment says.
+#: As opentelemetry-distro does for a program: set up the SDK as the environment says.
 _DISTRO = """
 import os
 from opentelemetry import trace
@@ -60,7 +60,7 @@ def span_within(*_: object) -> None:
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_an_option_traces_all_processes_of_a_worker_and_of_its_tasks(
+def test_one_option_traces_all_processes_of_a_worker_and_its_tasks(
     here: Here, zkplan_client: Client, spans: Path, isolation: Any
 ) -> None:
     options = ("--traces", "--processes", "2", "--threads", "1", "--isolation", isolation)
@@ -82,7 +82,7 @@ def test_an_option_traces_all_processes_of_a_worker_and_of_its_tasks(
     assert linked == [begins["context"]["span_id"]]
 
 
-def test_without_a_provider_the_command_says_that_spans_go_nowhere(
+def test_without_a_provider_the_command_says_that_spans_are_dropped(
     here: Here, tmp_path: Path
 ) -> None:
     with WorkerProcess(*here, tmp_path, "--traces").wait_ready() as worker:
@@ -96,7 +96,7 @@ def test_without_the_package_the_error_says_what_to_install() -> None:
     assert (ended.returncode != 0, ended.stderr.count("\n")) == (True, 1)
 
 
-def test_who_does_not_ask_for_traces_loads_nothing_of_them() -> None:
+def test_opentelemetry_is_not_imported_unless_asked_for() -> None:
     everything = (
         "import sys, zkplan, zkplan.cli.worker, zkplan.runtime.isolation_child; "
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
@@ -104,7 +104,7 @@ def test_who_does_not_ask_for_traces_loads_nothing_of_them() -> None:
     assert run_python("-c", everything).returncode == 0
 
 
-def test_the_example_of_the_page_prints_what_it_says(tmp_path: Path) -> None:
+def test_the_tracing_example_prints_what_its_page_says(tmp_path: Path) -> None:
     page = (TOP / "docs/operate/tracing.md").read_text(encoding="utf-8")
     ((code, output),) = re.findall(r"```python\n(.*?)```.*?```text\n(.*?)```", page, re.DOTALL)
     (tmp_path / "example.py").write_text(code, encoding="utf-8")

@@ -1,5 +1,5 @@
-"""A worker and an author with different stores: each is told which one a value lies in, and nothing
-is taken for lost."""
+"""A worker and an author with different stores are told which store holds a value, and no value
+counts as lost."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_value_in_either_of_two_stores_waits_for_a_worker_with_that_one(
 
 
 @pytest.mark.parametrize("keys", [{}, {"secret": secret_of("ours")}], ids=["open", "sealed"])
-def test_what_is_lost_of_an_imported_plan_is_not_looked_for_in_its_first_store(
+def test_lost_values_of_an_imported_plan_are_not_sought_in_its_first_store(
     keys: dict[str, Any], place: Place, there: Here, tmp_path: Path
 ) -> None:
     target = Place(there, tmp_path / "target")

@@ -1,4 +1,4 @@
-"""An update of several tasks is applied whole or not at all, and says everything against it."""
+"""An update of several tasks is applied whole or not at all, and a refusal gives every reason."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def done(what: str, **of: Any) -> dict[str, Any]:
     return {"do": what, **of}
 
 
-def test_all_kinds_of_operations_are_applied_together(service: Service) -> None:
+def test_operations_of_all_kinds_are_applied_together(service: Service) -> None:
     after = {"args": [{"$task": "a"}, {"$task": "b"}], "id": "j"}
     tasks: list[dict[str, Any]] = [{"id": name} for name in "abcde"]
     tasks[3]["attempts"] = 1
@@ -200,7 +200,7 @@ def test_every_refusal_is_reported_and_nothing_is_written(service: Service) -> N
     assert again.status == 200, "its claim still stands"
 
 
-def test_a_number_that_never_was_a_task_is_unknown_to_an_update(service: Service) -> None:
+def test_an_update_of_a_number_that_was_never_a_task_is_refused(service: Service) -> None:
     plan = Planned(service, {"queue": "late"}, {})
     never = plan.tasks[0] - 1  # a child of the plan has it: `queues`, or one that was made first
     (claim,) = plan.claim(1)
@@ -228,7 +228,7 @@ def test_one_lapsed_lease_refuses_the_whole_update(service: Service) -> None:
 
 
 @pytest.mark.parametrize("round_", range(3))
-def test_of_two_updates_that_conflict_exactly_one_wins(service: Service, round_: int) -> None:
+def test_exactly_one_of_two_conflicting_updates_wins(service: Service, round_: int) -> None:
     plan = Planned(service, *({} for _ in range(6)))
     shared, *others = plan.tasks
     version = plan.task(shared)["version"]
@@ -254,7 +254,7 @@ def test_of_two_updates_that_conflict_exactly_one_wins(service: Service, round_:
     assert len(plan.states()) == 7, "one of them has added a task"
 
 
-def test_a_repeat_with_its_key_answers_as_the_first_time(service: Service) -> None:
+def test_a_repeated_update_with_its_key_gets_the_first_answer(service: Service) -> None:
     plan = Planned(service, {}, {})
     (mine,) = plan.claim()
     operations = [done("complete", id=mine["id"], value=5), done("add", new=JSON)]
@@ -268,7 +268,7 @@ def test_a_repeat_with_its_key_answers_as_the_first_time(service: Service) -> No
     assert (other.status, other.data["type"]) == (422, "urn:zkplan:problem:invalid-task")
 
 
-def test_what_one_transaction_does_not_carry_is_refused_before_a_write(
+def test_an_update_too_large_for_one_transaction_is_refused_before_a_write(
     service: Service, author: Client
 ) -> None:
     plan = Planned(service, *({} for _ in range(3)))
@@ -346,7 +346,7 @@ def doomed(here: Here, folder: Path, point: str) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("point", ["update.before", "update.made"])
-def test_a_service_killed_at_its_update_leaves_all_of_it_or_nothing(
+def test_a_service_killed_during_an_update_leaves_all_of_it_or_nothing(
     here: Here, service: Service, tmp_path: Path, point: str
 ) -> None:
     """The repeat by another service is told what was done; what is owed, a clearing does."""

@@ -1,4 +1,4 @@
-"""Of thousands of tasks that wait, those of a lost worker and those of a high priority go first."""
+"""Tasks of a lost worker and tasks of high priority run before thousands of waiting tasks."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def wait_for_those(file: Path, wanted: set[str], attempt: int = 0) -> None:
     wait_until(all_have_begun, f"{wanted} have begun", 90.0)
 
 
-def test_the_tasks_of_a_killed_worker_go_before_those_that_wait(
+def test_tasks_of_a_killed_worker_run_before_waiting_tasks(
     zkplan_client: Client, here: Here, file: Path
 ) -> None:
     options = ("--threads", str(THREADS), "--session-timeout", "2")
@@ -90,7 +90,7 @@ def test_the_tasks_of_a_killed_worker_go_before_those_that_wait(
             wait_for_those(file, {f"held{number}" for number in range(THREADS)}, attempt=1)
 
 
-def test_a_task_of_a_high_priority_that_is_added_goes_before_those_that_wait(
+def test_a_new_task_of_high_priority_runs_before_waiting_tasks(
     zkplan_client: Client, here: Here, file: Path
 ) -> None:
     """Also the one that a worker prefers which has no free slot."""

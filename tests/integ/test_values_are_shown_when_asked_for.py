@@ -89,7 +89,7 @@ def decoded(folder: Path) -> bool:
     return found
 
 
-def test_a_result_is_shown_where_its_module_is(
+def test_a_result_is_shown_where_its_module_can_be_imported(
     zkplan_client: Client, worker: zkplan.Worker, code: Path, module: ModuleType
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -113,7 +113,7 @@ def test_a_result_is_shown_where_its_module_is(
     assert "Traceback" not in elsewhere.err
 
 
-def test_progress_notes_are_shown_and_those_that_cannot_be_hide_no_other(
+def test_progress_notes_are_shown_and_undecodable_ones_hide_no_other(
     zkplan_client: Client, worker: zkplan.Worker, code: Path, module: ModuleType
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -132,7 +132,7 @@ def test_progress_notes_are_shown_and_those_that_cannot_be_hide_no_other(
     assert "ValueError: on purpose" in elsewhere.out
 
 
-def test_what_is_signed_is_shown_to_holders_of_the_secret(here: Here, tmp_path: Path) -> None:
+def test_signed_values_are_shown_only_to_holders_of_the_secret(here: Here, tmp_path: Path) -> None:
     with (
         zkplan.connect(*here, secret=secret_of("ours")) as client,
         working(*here, secret=secret_of("ours")),

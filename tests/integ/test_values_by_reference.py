@@ -1,4 +1,4 @@
-"""Values that lie in a store are as good as others, go when nobody needs them, and are missed."""
+"""Values in a store work like others, are deleted when not needed, and are reported when lost."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ def test_a_limit_of_the_environment_says_which_values_lie_in_the_store(
         assert place.keys(plan) == ["add"]
 
 
-def test_a_plan_that_is_done_keeps_only_the_blobs_of_kept_results(
-    place: Place, client: Client
-) -> None:
+def test_a_done_plan_keeps_only_the_blobs_of_kept_results(place: Place, client: Client) -> None:
     with client.create_plan() as plan:
         first = plan.add_task(operator.add, [[1], [2]])
         last = plan.add_task(operator.add, [first, [3]])
@@ -70,7 +68,7 @@ def test_a_plan_that_is_done_keeps_only_the_blobs_of_kept_results(
     assert last.result(5) == [1, 2, 3]
 
 
-def test_an_author_that_ends_a_plan_sweeps_it(place: Place, client: Client) -> None:
+def test_an_author_that_ends_a_plan_sweeps_its_blobs(place: Place, client: Client) -> None:
     """As if the worker that committed the last task had died before it looked for the end."""
     with client.create_plan() as plan:
         pass
@@ -80,7 +78,7 @@ def test_an_author_that_ends_a_plan_sweeps_it(place: Place, client: Client) -> N
     place.wait_for_keys(plan)
 
 
-def test_the_end_of_a_client_waits_for_the_sweep(place: Place) -> None:
+def test_closing_a_client_waits_for_the_sweep(place: Place) -> None:
     with place.client() as client, place.working():
         with client.create_plan() as plan:
             plan.add_task(operator.add, [[1], [2]], keep=False)
@@ -113,7 +111,7 @@ def test_without_a_store_a_finished_plan_starts_no_thread(here: Here) -> None:
     assert not client.sweeper._is_running, names
 
 
-def test_a_removed_plan_leaves_no_folder(place: Place, client: Client) -> None:
+def test_a_removed_plan_leaves_no_folder_in_the_store(place: Place, client: Client) -> None:
     with client.create_plan() as plan:
         plan.add_task(operator.add, [[1], [2]])
     folder = place.folder_of(plan)
@@ -122,7 +120,7 @@ def test_a_removed_plan_leaves_no_folder(place: Place, client: Client) -> None:
     assert not folder.exists()
 
 
-def test_a_plan_is_removed_though_its_store_is_away_and_a_warning_names_the_folder(
+def test_a_plan_is_removed_while_its_store_is_away_and_its_folder_is_named(
     place: Place, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     with client.create_plan() as plan:
@@ -144,7 +142,7 @@ def damage(place: Place, plan: zkplan.Plan, key: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "damaged"])
-def test_a_blob_that_is_lost_fails_its_task_and_says_the_way_out(
+def test_a_lost_blob_fails_its_task_with_a_message_that_says_what_to_do(
     place: Place, client: Client, how: str, tmp_path: Path
 ) -> None:
     with client.create_plan(retry_delay=0) as plan:
@@ -193,7 +191,7 @@ def test_a_worker_without_a_store_leaves_the_task_to_others_and_says_why(
 
 
 @pytest.mark.parametrize("how", ["away", "another one"])
-def test_a_worker_whose_store_is_away_hands_back_and_goes_on_when_it_is_there(
+def test_a_worker_hands_back_while_its_store_is_away_and_goes_on_later(
     place: Place, client: Client, how: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     with client.create_plan(attempts=1) as plan:
@@ -219,7 +217,7 @@ def start_and_wait(file: str, gate: str) -> str:
     return wait_for(gate)
 
 
-def test_a_result_waits_for_a_store_that_went_away_while_its_task_ran(
+def test_a_result_waits_for_a_store_that_failed_while_its_task_ran(
     place: Place, client: Client, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     file, gate = tmp_path / "ran", tmp_path / "gate"
@@ -283,7 +281,7 @@ def test_a_plan_with_blobs_moves_with_them(
     assert sorted(notes(tmp_path / "ran")) == ["first", "last"]
 
 
-def test_a_target_without_a_store_refuses_before_it_writes_anything(
+def test_an_import_without_a_store_is_refused_before_anything_is_written(
     place: Place, client: Client, here: Here, tmp_path: Path
 ) -> None:
     plan = client.create_plan("large")
@@ -311,7 +309,7 @@ def test_an_export_without_the_store_or_with_a_lost_blob_leaves_no_file(
     assert not (tmp_path / "plan").exists()
 
 
-def test_an_import_that_fails_leaves_no_folder(
+def test_a_failed_import_leaves_no_folder_in_the_store(
     place: Place, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     plan = client.create_plan("large")

@@ -1,5 +1,4 @@
-"""Stores that are no folder of this machine: a blob is whole or not there, and reads go side by
-side."""
+"""In an object store a blob is whole or missing, and several are read at the same time."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ def url(request: pytest.FixtureRequest, objects: str, zkplan_root: str) -> str:
 
 
 @pytest.mark.parametrize("size", [10, 12_000_000])
-def test_a_write_that_breaks_off_leaves_no_object_and_no_upload(url: str, size: int) -> None:
+def test_an_interrupted_write_leaves_no_object_and_no_upload(url: str, size: int) -> None:
     """The larger one has been sent in part by then."""
     store = Store(url)
     with pytest.raises(StoreUnavailable):
@@ -50,7 +49,7 @@ def test_a_write_that_breaks_off_leaves_no_object_and_no_upload(url: str, size: 
     assert bytes(store.read("plan-1", "a-00")) == bytes(size) + b"7"
 
 
-def test_a_plan_runs_with_all_its_values_in_such_a_store(here: Here, url: str) -> None:
+def test_a_plan_runs_with_all_its_values_in_an_object_store(here: Here, url: str) -> None:
     options: dict[str, Any] = {"store": url, "inline_limit": 0}
     with zkplan.connect(*here, **options) as client, working(*here, **options):
         with client.create_plan() as plan:
@@ -111,7 +110,7 @@ def by_as_completed(tasks: list[zkplan.Task]) -> list[Any]:
     ],
     ids=["results", "as_completed", "map"],
 )
-def test_stored_results_are_read_side_by_side(
+def test_stored_results_are_read_in_parallel(
     made: Plan,
     here: Here,
     objects: str,
@@ -127,7 +126,7 @@ def test_stored_results_are_read_side_by_side(
     assert not together.broken
 
 
-def test_who_takes_no_value_of_completed_tasks_reads_none(
+def test_as_completed_reads_no_value_that_is_not_taken(
     made: Plan, here: Here, objects: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
@@ -140,7 +139,7 @@ def test_who_takes_no_value_of_completed_tasks_reads_none(
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_the_values_of_a_join_are_read_side_by_side(
+def test_the_arguments_of_a_task_are_read_in_parallel(
     made: Plan, here: Here, objects: str, isolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = meeting(monkeypatch, made, alone=1)

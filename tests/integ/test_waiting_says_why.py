@@ -1,4 +1,4 @@
-"""Whoever waits is told why nothing comes: by an error at once, a warning, or the time-out."""
+"""A wait says why no result comes: by an error at once, a warning, or the message of a timeout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from zkplan.author import patience
 from zkplan.views import deadlock
 
 
-def test_a_running_plan_may_be_waited_for_inside_a_with_block(
+def test_a_wait_for_a_running_plan_is_allowed_inside_a_with_block(
     zkplan_client: Client, worker: Worker, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -43,7 +43,7 @@ def test_a_running_plan_may_be_waited_for_inside_a_with_block(
         gate.touch()
 
 
-def test_another_thread_may_wait_while_the_with_block_is_open(
+def test_another_thread_may_wait_for_a_plan_while_its_with_block_is_open(
     zkplan_client: Client, worker: Worker
 ) -> None:
     results = []
@@ -56,7 +56,7 @@ def test_another_thread_may_wait_while_the_with_block_is_open(
     assert results == [7]
 
 
-def test_a_task_cannot_wait_for_what_it_has_just_added(
+def test_a_task_cannot_wait_for_a_task_that_it_has_just_added(
     zkplan_client: Client, worker: Worker
 ) -> None:
     def impatient() -> str:
@@ -97,7 +97,7 @@ def test_a_task_that_waits_in_the_last_slot_gets_the_reason(
     assert "what they wait for cannot run" in caplog.text
 
 
-def test_a_task_may_wait_where_a_slot_is_free(zkplan_client: Client, here: Here) -> None:
+def test_a_task_may_wait_for_another_if_a_slot_is_free(zkplan_client: Client, here: Here) -> None:
     with working(*here, threads=2):
         with zkplan_client.create_plan() as plan:
             task = plan.add_task(build_and_wait, [WAIT_S])
@@ -144,7 +144,7 @@ def test_a_wait_for_a_paused_plan_says_that_it_is_paused(zkplan_client: Client) 
         (2, "all 2 unfinished tasks are out of attempts"),
     ],
 )
-def test_a_plan_whose_tasks_are_all_dead_does_not_speak_of_others(
+def test_the_failure_of_a_plan_with_only_dead_tasks_mentions_no_dependents(
     failing: int, text: str, zkplan_client: Client, worker: Worker
 ) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
@@ -157,7 +157,7 @@ def test_a_plan_whose_tasks_are_all_dead_does_not_speak_of_others(
 
 
 @pytest.mark.parametrize("timeout", [0, 0.5])
-def test_a_timeout_distinguishes_a_dead_plan_from_one_that_goes_on(
+def test_a_timeout_distinguishes_a_failed_plan_from_a_running_one(
     timeout: float, zkplan_client: Client, worker: Worker, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -183,7 +183,7 @@ def test_a_timeout_reports_a_plan_that_is_stuck(zkplan_client: Client, znodes: K
         plan.wait(0)
 
 
-def test_a_delayed_attempt_is_no_end_of_a_plan(zkplan_client: Client, worker: Worker) -> None:
+def test_a_plan_with_a_delayed_attempt_has_not_ended(zkplan_client: Client, worker: Worker) -> None:
     with zkplan_client.create_plan(attempts=2, retry_delay=60) as plan:
         plan.add_task(fail)
     wait_for_delayed(zkplan_client, 1)
@@ -214,7 +214,7 @@ def test_ctrl_c_of_a_wait_says_that_a_plan_goes_on_only_if_it_does(
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan")])
-def test_a_negative_time_out_is_refused(timeout: float, zkplan_client: Client) -> None:
+def test_a_negative_timeout_is_refused(timeout: float, zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(int)
     for wait in (plan.wait, task.result):
@@ -229,7 +229,7 @@ def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("worker", "no_polls")
-def test_the_failure_that_ends_a_plan_is_reported_without_a_poll(
+def test_the_failure_that_ends_a_plan_is_reported_without_polling(
     zkplan_client: Client,
 ) -> None:
     with zkplan_client.create_plan("fails", attempts=1) as plan:
@@ -239,7 +239,7 @@ def test_the_failure_that_ends_a_plan_is_reported_without_a_poll(
 
 
 @pytest.mark.usefixtures("worker", "no_polls")
-def test_the_end_of_a_dead_tasks_last_sibling_is_reported_without_a_poll(
+def test_a_waiter_hears_of_the_last_sibling_of_a_dead_task_without_polling(
     zkplan_client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = tmp_path / "gate"

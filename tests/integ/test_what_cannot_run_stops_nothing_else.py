@@ -86,7 +86,7 @@ def test_a_worker_that_lacks_a_module_leaves_the_task_to_others(
     sys.modules.pop(MODULE)
 
 
-def test_tasks_that_a_worker_lacks_a_module_for_hold_up_no_other_of_their_plan(
+def test_tasks_whose_module_a_worker_lacks_do_not_delay_others_of_their_plan(
     here: Here, zkplan_client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / f"{MODULE}.py").write_text("def work(): pass\n")
@@ -105,7 +105,7 @@ def test_tasks_that_a_worker_lacks_a_module_for_hold_up_no_other_of_their_plan(
     sys.modules.pop(MODULE)
 
 
-def test_workers_that_lack_different_modules_run_all_that_either_can(
+def test_workers_with_different_modules_together_run_all_tasks(
     here: Here, zkplan_client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where what each lacks is the first of its share, with which it would begin each time."""
@@ -121,7 +121,7 @@ def test_workers_that_lack_different_modules_run_all_that_either_can(
             monkeypatch.setenv("PYTHONPATH", str(tmp_path / letter))
             log = tmp_path / f"log-{letter}"
             stack.enter_context(WorkerProcess(*here, log, "--threads", "1").wait_ready())
-        # Which of two tasks falls to which worker is not known: it is so in one of the two plans.
+        # It is not known which worker gets which task, so each order is tried in a plan of its own.
         for first, second in (works, works[::-1]):
             with zkplan_client.create_plan(attempts=1, keep=True) as plan:
                 tasks = [plan.add_task(work) for work in (first, second, *[int] * 100)]

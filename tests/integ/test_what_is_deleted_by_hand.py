@@ -1,4 +1,4 @@
-"""What somebody deletes by hand is reported, and mended or decided: no healthy task dies of it."""
+"""A znode deleted by hand is reported, and restored or decided on; no healthy task dies of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zkplan import Client, Plan, Task
 from zkplan.protocol.layout import key_digest
 from zkplan.protocol.requests import Create, Multi, Step
 
-#: What becomes of a plan after one deletion. Workers or the check put it right.
+#: What happens to a plan after one deletion: here, workers or the check restore the znode.
 MENDED = "mended"
 #: The check names the task; it is skipped, and all others run to their ends.
 DECIDED = "decided"
@@ -285,7 +285,7 @@ def fall(client: Client, znodes: KazooClient, name: str, go_on: Path) -> Standin
 
 
 @pytest.mark.timeout(120)
-def test_each_kind_of_znode_of_a_plan_that_has_failed_may_be_deleted(
+def test_each_kind_of_znode_of_a_failed_plan_may_be_deleted(
     zkplan_client: Client, here: Here, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     go_on = tmp_path / "go on"
@@ -309,7 +309,7 @@ def test_each_kind_of_znode_of_a_plan_that_has_failed_may_be_deleted(
             assert deletion.lost or each.tasks["after"].result(30) == ["there"], kind
 
 
-#: What a plan has of these is mended; the rest comes back with whoever needs it.
+#: Znodes of a root: those of plans are restored, the others return when they are needed.
 OF_A_ROOT = {
     "workers": MENDED,
     "workers/ID": HARMLESS,
@@ -396,7 +396,7 @@ def test_each_kind_of_znode_of_a_root_may_be_deleted(
     _only_what_fails_is_dead(caplog)
 
 
-def test_the_manual_says_what_becomes_of_each_kind() -> None:
+def test_the_manual_says_what_happens_for_each_kind_of_deleted_znode() -> None:
     told = (TOP / "docs" / "operate" / "operating.md").read_text("utf-8")
     rows = re.findall(r"^\| (mended|decided|harmless) \| [^|]+ \| ([^|]+) \|$", told, re.MULTILINE)
     said = {kind.replace("`", ""): becomes for becomes, kinds in rows for kind in kinds.split(", ")}

@@ -1,4 +1,4 @@
-"""Who may write the tree and has no key moves, records and forges: nothing of it runs or is told.
+"""An attacker without a key moves, records and forges znodes: none of them is run or reported.
 
 At b4e8416 each of these attacks succeeded, with the same key given to all clients and workers.
 """
@@ -116,7 +116,7 @@ def arrive(plan: Plan, znodes: KazooClient, task: Task, value: bytes) -> None:
     znodes.create(f"{plan.path}/runnable/5000-{task.number}.0.0")
 
 
-def test_one_changed_byte_is_refused_though_no_digest_would_find_it(
+def test_one_changed_byte_of_signed_data_without_a_digest_is_refused(
     sealing: Client, worker: zkplan.Worker, znodes: KazooClient
 ) -> None:
     plan = sealing.create_plan()
@@ -129,7 +129,7 @@ def test_one_changed_byte_is_refused_though_no_digest_would_find_it(
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_signed_value_of_one_task_is_no_argument_of_another(
+def test_a_signed_value_of_one_task_is_refused_as_an_argument_of_another(
     sealing: Client, znodes: KazooClient, tmp_path: Path, told_once: ToldOnce
 ) -> None:
     file = str(tmp_path / "paid")
@@ -151,7 +151,7 @@ def test_a_signed_value_of_one_task_is_no_argument_of_another(
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_comment_of_a_user_is_no_command_of_a_signed_shell_function(
+def test_a_moved_result_is_not_run_as_the_command_of_a_signed_shell_task(
     sealing: Client, znodes: KazooClient, tmp_path: Path, told_once: ToldOnce
 ) -> None:
     with sealing.create_plan() as plan:
@@ -254,7 +254,7 @@ def test_swapped_edges_do_not_swap_results_and_a_check_names_them(
     told_once(*arguments)
 
 
-def test_the_failure_of_a_task_that_refuses_an_argument_cascades(
+def test_a_task_that_refuses_an_argument_fails_its_dependents(
     sealing: Client, here: Here, znodes: KazooClient, tmp_path: Path
 ) -> None:
     file = str(tmp_path / "paid")
@@ -310,7 +310,7 @@ def test_a_forged_dead_letter_and_a_forged_definition_are_refused(
     told_once(*refused, *(task.path for task in tasks))
 
 
-def test_what_is_made_together_with_its_plan_runs_and_is_no_other_plan_later(
+def test_tasks_sealed_with_their_new_plan_run_there_and_in_no_later_plan(
     sealing: Client, here: Here, znodes: KazooClient, tmp_path: Path, told: Told
 ) -> None:
     """As a schedule makes a plan: with its task and its state, in one transaction."""
@@ -334,7 +334,7 @@ def test_what_is_made_together_with_its_plan_runs_and_is_no_other_plan_later(
     assert notes(file) == ["paid 5"]
 
 
-def test_a_worker_takes_no_order_that_was_not_sealed_for_it(
+def test_a_worker_obeys_no_order_that_was_not_sealed_for_it(
     sealing: Client, here: Here, znodes: KazooClient, told: Told
 ) -> None:
     quick: Any = {"secret": secret_of("ours"), "session_timeout": 2.0}
@@ -356,7 +356,7 @@ def test_a_worker_takes_no_order_that_was_not_sealed_for_it(
         assert [each._loop.membership.state for each in (one, other)] == ["running", "paused"]
 
 
-def test_a_gate_opens_for_nobody_without_a_key(
+def test_nobody_without_a_key_can_open_a_gate(
     sealing: Client, here: Here, znodes: KazooClient, tmp_path: Path, told: Told
 ) -> None:
     file, other = str(tmp_path / "paid"), sealing.create_plan()

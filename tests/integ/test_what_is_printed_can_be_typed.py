@@ -1,4 +1,4 @@
-"""What messages tell to do works as printed; where nothing can be done, they say that."""
+"""Commands printed in messages work as printed; if nothing can be done, the message says so."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dead_plan(client: Client) -> Plan:
     return plan
 
 
-def test_a_retry_that_is_typed_as_printed_retries_that_plan(
+def test_a_retry_command_typed_as_printed_retries_that_plan(
     zkplan_client: Client, elsewhere: Client
 ) -> None:
     mine, other = dead_plan(zkplan_client), dead_plan(elsewhere)
@@ -42,7 +42,7 @@ def test_a_retry_that_is_typed_as_printed_retries_that_plan(
     assert (mine.status().dead, other.status().dead) == (1, 0)
 
 
-def test_a_printed_command_leaves_out_what_a_bare_command_uses(
+def test_a_printed_command_omits_settings_that_a_bare_command_would_use(
     zkplan_client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("ZKPLAN_HOSTS", "ZKPLAN_ROOT", "ZKPLAN_PROFILE"):
@@ -64,7 +64,7 @@ def test_a_printed_command_leaves_out_what_a_bare_command_uses(
     assert shown("/zkplan") == "zkplan plan ls --hosts 127.0.0.1:2181 --root /zkplan"
 
 
-def test_a_look_that_is_typed_as_printed_shows_that_task(
+def test_a_show_command_typed_as_printed_shows_that_task(
     zkplan_client: Client, elsewhere: Client, zookeeper_hosts: str
 ) -> None:
     zkplan_client.create_plan().add_task(int, name="mine")

@@ -1,4 +1,4 @@
-"""Whatever stops a running task: it is told, its process ends, and its slot is free after a grace.
+"""Whatever stops a running task notifies it, ends its process, and frees its slot after a grace.
 
 The table "What ends when" of `docs/operate/operating.md` is what these tests prove.
 """
@@ -146,7 +146,7 @@ def test_a_drained_worker_ends_processes_after_its_grace_and_hands_back(
     gate.touch()
 
 
-def test_a_process_that_was_run_ahead_is_killed_with_the_task_before_it(
+def test_a_process_run_ahead_is_killed_when_the_task_before_it_is_stopped(
     zkplan_client: Client, here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its attempt ends with the process, and its thread is the worker's again."""
@@ -170,7 +170,7 @@ def test_a_process_that_was_run_ahead_is_killed_with_the_task_before_it(
         following.wait(30)
 
 
-def test_what_a_cancelled_plan_held_for_good_runs_the_next_plan(
+def test_slots_held_by_hung_tasks_of_a_cancelled_plan_run_the_next_plan(
     zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     """Also where most of its tasks have not begun, so that the worker lists them without a

@@ -1,4 +1,4 @@
-"""Who may write the tree and has no key puts back what stood in the same place before.
+"""An attacker without a key puts earlier data back into the same znode.
 
 The table says of each kind of znode what follows. At 8aed3c5c each attack that is refused here
 succeeded.
@@ -23,7 +23,7 @@ from .serving import serving
 
 WAIT_S = 30.0
 REFUSED = "refused"
-#: Nothing else ever stood there, or whatever stands there is the same.
+#: The znode never held anything else, or always holds the same.
 ONCE = "written once"
 #: Its name or its version counts, or it has no data: it says when something runs, never what.
 OPEN = "names and counts"
@@ -99,7 +99,7 @@ def data_of(znodes: KazooClient, path: str) -> bytes:
     return data
 
 
-def test_the_table_names_each_kind_and_the_docs_what_cannot_be_refused() -> None:
+def test_the_table_names_each_kind_of_znode_and_the_docs_what_is_not_refused() -> None:
     assert TABLE.keys() == documented().keys()
     page = " ".join((TOP / "docs" / "operate" / "security.md").read_text("utf-8").split())
     assert [words for words in CANNOT if words not in page] == []
@@ -118,7 +118,7 @@ def failed_once(sealing: Client, here: Here, tmp_path: Path, on_failure: Any) ->
 
 @pytest.mark.parametrize("on_failure", ["hold", "cascade"])
 @pytest.mark.parametrize("when", ["it runs again", "it has succeeded"])
-def test_a_failure_that_was_retried_is_reported_to_nobody(
+def test_a_replayed_failure_from_before_a_retry_is_not_reported(
     on_failure: Any, when: str, sealing: Client, here: Here, znodes: KazooClient, tmp_path: Path
 ) -> None:
     plan = failed_once(sealing, here, tmp_path, on_failure)
@@ -139,7 +139,7 @@ def test_a_failure_that_was_retried_is_reported_to_nobody(
 
 
 @pytest.mark.parametrize("state", ["as it is", "damaged", "made anew"])
-def test_an_end_before_a_retry_is_reported_to_nobody(
+def test_a_replayed_end_from_before_a_retry_is_not_reported(
     state: str, sealing: Client, here: Here, znodes: KazooClient, tmp_path: Path
 ) -> None:
     plan = failed_once(sealing, here, tmp_path, "cascade")
@@ -163,7 +163,7 @@ def test_an_end_before_a_retry_is_reported_to_nobody(
             assert found.status().ended is None
 
 
-def test_an_end_after_a_retry_is_reported(sealing: Client, here: Here, tmp_path: Path) -> None:
+def test_the_end_of_a_retried_plan_is_reported(sealing: Client, here: Here, tmp_path: Path) -> None:
     plan = failed_once(sealing, here, tmp_path, "cascade")
     wait_until(plan.is_drained, "it has ended")
     plan.retry()
@@ -200,7 +200,7 @@ def refused(read: Callable[[], object]) -> object:
 
 @pytest.mark.parametrize("how", ["overwritten", "made anew"])
 @pytest.mark.parametrize("what", SETTINGS)
-def test_an_earlier_setting_counts_no_more(
+def test_a_replayed_earlier_setting_is_not_used(
     what: str, how: str, sealing: Client, znodes: KazooClient
 ) -> None:
     name, before, after, read = SETTINGS[what]
@@ -223,7 +223,7 @@ def test_an_earlier_setting_counts_no_more(
     assert read(sealing) not in ([(0, True)], "refused")
 
 
-def test_an_unsealed_limit_lets_nothing_run_and_says_so(
+def test_nothing_runs_under_an_unsealed_limit_and_the_reason_is_reported(
     sealing: Client, here: Here, znodes: KazooClient, run: Run, tmp_path: Path
 ) -> None:
     sealing.set_limit("db", 0)
@@ -240,7 +240,7 @@ def test_an_unsealed_limit_lets_nothing_run_and_says_so(
     assert listed.out.count("it is not sealed with any key") == 2
 
 
-def test_the_service_lists_the_others_and_why_one_cannot_be_read(
+def test_the_service_lists_readable_settings_and_says_why_one_is_unreadable(
     sealing: Client, here: Here, znodes: KazooClient
 ) -> None:
     sealing.set_limit("good", 1)
@@ -259,7 +259,7 @@ def test_the_service_lists_the_others_and_why_one_cannot_be_read(
 
 
 @pytest.mark.parametrize("how", ["overwritten", "made anew"])
-def test_an_earlier_next_time_of_a_schedule_fires_nothing(
+def test_a_replayed_next_time_of_a_schedule_fires_nothing(
     how: str, sealing: Client, here: Here, znodes: KazooClient, run: Run, tmp_path: Path
 ) -> None:
     keys = ("--secret-file", str(key_file(tmp_path, "ours")))
@@ -285,7 +285,7 @@ def test_an_earlier_next_time_of_a_schedule_fires_nothing(
     assert f"cannot be read here: {path} is not used" in " ".join(listed.out.split())
 
 
-def test_what_cannot_be_refused_is_as_the_docs_say(
+def test_replays_that_cannot_be_refused_act_as_the_docs_say(
     sealing: Client, here: Here, znodes: KazooClient, tmp_path: Path
 ) -> None:
     plan = failed_once(sealing, here, tmp_path, "hold")

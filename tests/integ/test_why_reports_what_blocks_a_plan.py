@@ -64,7 +64,7 @@ def gate(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "gate").touch()
 
 
-def test_a_plan_that_may_not_run_says_which_control_holds_it(zkplan_client: Client) -> None:
+def test_why_names_the_control_that_holds_a_plan(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan("held")
     task = plan.add_task(int)
     found = plan.why()
@@ -77,7 +77,7 @@ def test_a_plan_that_may_not_run_says_which_control_holds_it(zkplan_client: Clie
     assert codes(task.why()) == codes(plan.why()) == ["cancelled"]
 
 
-def test_without_a_worker_why_says_so_and_how_to_start_one(zkplan_client: Client) -> None:
+def test_why_reports_a_missing_worker_and_how_to_start_one(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         first = plan.add_task(int)
         second = plan.add_task(str, [first], name="later")
@@ -91,7 +91,7 @@ def test_without_a_worker_why_says_so_and_how_to_start_one(zkplan_client: Client
     assert "zkplan worker --hosts" in str(found)
 
 
-def test_a_chain_is_followed_to_the_dead_task_at_its_end(
+def test_why_follows_a_chain_to_the_dead_task_at_its_end(
     zkplan_client: Client, worker: Worker, run: Run
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -116,7 +116,7 @@ def test_a_chain_is_followed_to_the_dead_task_at_its_end(
     assert codes(dead.why()) == codes(last.why()) == codes(plan.why()) == ["cancelled"]
 
 
-def test_a_delayed_task_says_until_when_and_after_which_error(
+def test_why_says_until_when_a_task_is_delayed_and_after_which_error(
     zkplan_client: Client, worker: Worker, run: Run
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -129,7 +129,7 @@ def test_a_delayed_task_says_until_when_and_after_which_error(
     assert run("plan", "why", plan.number, "-o", "json").data["causes"][0]["when"].startswith("20")
 
 
-def test_busy_slots_and_who_runs_the_task_are_reported(
+def test_why_reports_busy_slots_and_the_worker_of_a_task(
     zkplan_client: Client, here: Here, gate: Path
 ) -> None:
     with working(*here, threads=1) as worker:
@@ -150,7 +150,7 @@ def test_busy_slots_and_who_runs_the_task_are_reported(
         assert (codes(other.why()), codes(runs.why())) == (["done"], ["finished"])
 
 
-def test_paused_workers_are_reported_with_how_to_resume_one(
+def test_why_reports_paused_workers_and_how_to_resume_one(
     zkplan_client: Client, here: Here, caplog: pytest.LogCaptureFixture
 ) -> None:
     with working(*here) as worker:
@@ -173,7 +173,7 @@ def test_paused_workers_are_reported_with_how_to_resume_one(
         wait_until(lambda: plan.status().dead, "the worker takes it")
 
 
-def test_a_task_cancelled_before_its_arguments_came_is_to_be_skipped(
+def test_why_advises_to_skip_a_task_cancelled_before_its_arguments_came(
     zkplan_client: Client, here: Here
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -187,7 +187,7 @@ def test_a_task_cancelled_before_its_arguments_came_is_to_be_skipped(
         assert "retry" not in cause.advice
 
 
-def test_a_task_that_an_operator_cancelled_is_not_out_of_attempts(
+def test_why_does_not_call_a_task_cancelled_by_an_operator_out_of_attempts(
     zkplan_client: Client, here: Here
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -232,7 +232,7 @@ def test_a_task_that_no_worker_can_decode_says_what_it_lacks(
         assert "undecodable" in codes(plan.why())
 
 
-def test_an_edge_that_leads_nowhere_is_reported(zkplan_client: Client, znodes: KazooClient) -> None:
+def test_why_reports_a_broken_edge(zkplan_client: Client, znodes: KazooClient) -> None:
     plan: Plan = blocked_plan(zkplan_client, znodes)
     (task,) = plan.tasks()
     assert codes(plan.task(task.number).why()) == ["waits", "broken_edge"]
@@ -241,7 +241,7 @@ def test_an_edge_that_leads_nowhere_is_reported(zkplan_client: Client, znodes: K
         plan.task(99).why()
 
 
-def test_the_reads_of_why_are_bounded_however_long_the_chain_is(
+def test_the_reads_of_why_are_bounded_for_a_chain_of_any_length(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chain, "LEVELS_MAX", 10)

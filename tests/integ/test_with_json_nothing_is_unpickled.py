@@ -1,4 +1,4 @@
-"""With serializer json functions go by name, values as JSON, and no pickle is ever decoded."""
+"""With serializer json functions travel by name, values as JSON, and no pickle is ever decoded."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def author(here: Here) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("serializer", ["json", "pickle"])
-def test_a_plan_in_json_runs_on_workers_of_both_kinds(
+def test_a_plan_in_json_runs_on_workers_of_both_serializers(
     author: Client, here: Here, serializer: str
 ) -> None:
     value = {"é\ud800": [None, True, -1.5, 10**4000, {}], "$": [[], 2**53 + 1]}
@@ -118,7 +118,7 @@ def test_a_plan_in_json_runs_on_workers_of_both_kinds(
     assert not pickles_in(author.transport.client, plan.path)
 
 
-def test_an_exception_is_shown_by_its_text_and_made_anew_by_its_type(
+def test_an_exception_is_shown_by_its_text_and_rebuilt_by_its_type(
     author: Client, here: Here
 ) -> None:
     with working(here, *ALLOWED, serializer="json"):
@@ -143,7 +143,7 @@ def local_function() -> Any:
 def _private() -> None: ...
 
 
-def test_what_json_does_not_carry_is_refused_with_its_place(author: Client) -> None:
+def test_a_value_that_json_cannot_hold_is_refused_with_its_place(author: Client) -> None:
     plan = author.create_plan()
     before = tree(author.transport.client, plan.path)
     deep: list[Any] = []
@@ -180,7 +180,7 @@ def test_what_json_does_not_carry_is_refused_with_its_place(author: Client) -> N
     assert tree(author.transport.client, plan.path) == before
 
 
-def test_clients_of_both_kinds_keep_plans_apart(
+def test_clients_of_different_serializers_refuse_plans_of_each_other(
     author: Client, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kinds, "_functions", {})  # other tests of this process have kinds
@@ -369,7 +369,7 @@ def test_a_plan_file_and_a_worker_import_from_the_given_path(
         assert author.plan(started.stdout.strip()).task("a").result(WAIT_S) == 12
 
 
-def test_commands_say_which_serializer_it_is_and_what_is_missing(here: Here, run: Run) -> None:
+def test_commands_name_their_serializer_and_missing_options(here: Here, run: Run) -> None:
     json_only = ("--serializer", "json")
     assert "--allow 'mypkg.tasks:*'" in run("worker", *json_only).err
     assert "MODULE:PATTERN" in run("worker", *json_only, "--allow", "os").err

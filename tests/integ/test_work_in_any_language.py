@@ -1,4 +1,4 @@
-"""Programs in Python, JavaScript and shell do the tasks of one plan together, through a service."""
+"""Programs in Python, JavaScript and shell run the tasks of one plan together through a service."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_programs_in_three_languages_commit_each_task_once_under_kills(
 
 
 @pytest.mark.slow
-def test_a_lapsed_lease_is_released_by_a_worker_though_its_service_is_dead(
+def test_a_worker_releases_a_lapsed_lease_of_a_dead_service(
     service: ServiceProcess, author: Client, here: Here
 ) -> None:
     plan, _ = planned(author, 2)

@@ -1,4 +1,4 @@
-"""Workers remove plans whose retention is over, and archive them before; a root has a budget."""
+"""Workers archive and remove plans whose retention is over; a root can have a budget."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def quick_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bounds, name, 0.1)
 
 
-def test_workers_remove_what_is_done_or_cancelled_and_nothing_else(
+def test_workers_remove_only_done_or_cancelled_plans(
     zkplan_client: Client, here: Here, tmp_path: Path, znodes: KazooClient
 ) -> None:
     zkplan_client.prepare()
@@ -114,7 +114,7 @@ def test_workers_remove_what_is_done_or_cancelled_and_nothing_else(
 
 
 @pytest.mark.either
-def test_a_plan_file_says_how_long_its_plan_stays_wherever_it_is_moved_to(
+def test_a_plan_keeps_the_retention_of_its_plan_file_wherever_it_is_moved(
     zkplan_client: Client, here: Here, run: Run, tmp_path: Path
 ) -> None:
     file, moved = tmp_path / "plan.toml", tmp_path / "moved"
@@ -134,7 +134,7 @@ def test_a_plan_file_says_how_long_its_plan_stays_wherever_it_is_moved_to(
 
 
 @pytest.mark.parametrize("days", [10, -10])
-def test_the_clock_of_the_server_says_when_and_not_the_workers(
+def test_retention_ends_by_the_clock_of_the_server_not_of_the_worker(
     days: int, zkplan_client: Client, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten days ahead, a retention of a day is over at once; ten days behind, none is for days."""
@@ -150,7 +150,7 @@ def test_the_clock_of_the_server_says_when_and_not_the_workers(
     assert zkplan_client.gc() == []
 
 
-def test_a_worker_asks_what_the_root_says_once_it_knows_of_a_finished_plan(
+def test_a_worker_reads_the_bounds_of_its_root_when_it_finds_a_finished_plan(
     zkplan_client: Client, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that live for less than a round would never know it."""
@@ -163,7 +163,7 @@ def test_a_worker_asks_what_the_root_says_once_it_knows_of_a_finished_plan(
         wait_until(lambda: names(zkplan_client) == set(), "its plans are removed")
 
 
-def test_what_a_worker_left_half_removed_is_removed_by_the_next_and_its_key_is_free(
+def test_the_next_worker_completes_a_half_done_removal_and_frees_the_key(
     zkplan_client: Client, here: Here, znodes: KazooClient
 ) -> None:
     plan = ended(zkplan_client, "keyed", retention=0, key="nightly")
@@ -175,9 +175,7 @@ def test_what_a_worker_left_half_removed_is_removed_by_the_next_and_its_key_is_f
     assert znodes.get_children(zkplan_client.paths.keys) != []
 
 
-def test_an_end_that_nobody_with_the_key_has_written_removes_no_plan(
-    here: Here, znodes: KazooClient
-) -> None:
+def test_an_end_written_without_the_key_removes_no_plan(here: Here, znodes: KazooClient) -> None:
     with connect(*here, secret=SECRET) as client:
         forged = client.create_plan("forged", retention=0)
         forged.add_task(int, queue="nobody")
@@ -194,7 +192,7 @@ def test_an_end_that_nobody_with_the_key_has_written_removes_no_plan(
             client.bounds()
 
 
-def test_finished_plans_that_stay_cost_a_worker_one_request_a_round(
+def test_finished_plans_that_are_kept_cost_a_worker_one_request_a_round(
     zkplan_client: Client, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, submit = list[str](), Transport.submit
@@ -225,7 +223,7 @@ def archiving(place: Place) -> Iterator[Worker]:
         yield worker
 
 
-def test_an_archived_plan_is_in_the_store_before_it_goes_and_comes_back_whole(
+def test_a_plan_is_archived_before_its_removal_and_can_be_restored_whole(
     client: Client, place: Place, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.set_retention(archive=True)
@@ -247,7 +245,7 @@ def test_an_archived_plan_is_in_the_store_before_it_goes_and_comes_back_whole(
     assert "is not in the store" in missing.err
 
 
-def test_an_archive_is_not_written_again_from_a_plan_that_is_half_removed(
+def test_an_archive_is_not_overwritten_from_a_half_removed_plan(
     client: Client, place: Place, znodes: KazooClient
 ) -> None:
     """So does whoever finds what a worker left that died in the removal."""
@@ -265,7 +263,7 @@ def test_an_archive_is_not_written_again_from_a_plan_that_is_half_removed(
     assert names(client) == {"half"}
 
 
-def test_nothing_is_removed_that_could_not_be_archived(
+def test_a_plan_that_could_not_be_archived_is_not_removed(
     client: Client, zkplan_client: Client, place: Place, here: Here, told: Told
 ) -> None:
     (place.folder / FOLDER).parent.mkdir(exist_ok=True)
@@ -291,7 +289,7 @@ def test_nothing_is_removed_that_could_not_be_archived(
 # ---- the budget
 
 
-def test_at_its_budget_a_root_takes_no_new_plan_and_the_others_go_on(
+def test_a_root_at_its_budget_refuses_new_plans_and_the_others_go_on(
     zkplan_client: Client, here: Here, caplog: pytest.LogCaptureFixture
 ) -> None:
     with zkplan_client.create_plan("first") as first:
@@ -321,7 +319,7 @@ def test_at_its_budget_a_root_takes_no_new_plan_and_the_others_go_on(
     zkplan_client.create_plan("fourth")
 
 
-def test_the_commands_show_and_set_what_holds_for_a_root(zkplan_client: Client, run: Run) -> None:
+def test_commands_show_and_set_retention_and_budget(zkplan_client: Client, run: Run) -> None:
     ended(zkplan_client, "old")
     assert run("root", "retention", "show", "-o", "json").data["retention"] == 30 * 86400
     asked = run("root", "retention", "set", "7d")
@@ -349,7 +347,7 @@ def test_the_commands_show_and_set_what_holds_for_a_root(zkplan_client: Client, 
     assert "give --znodes or --bytes" in run("root", "budget", "set").err
 
 
-def test_an_bounds_that_was_changed_by_hand_removes_and_refuses_nothing(
+def test_bounds_damaged_by_hand_remove_and_refuse_nothing(
     zkplan_client: Client, here: Here, znodes: KazooClient, told: Told
 ) -> None:
     ended(zkplan_client, "stays")

@@ -27,7 +27,7 @@ from zkplan.protocol.requests import ReadData, Step
 QUICK = ("--session-timeout", "2")
 
 
-def test_a_drained_process_finishes_what_runs_and_leaves_the_rest(
+def test_a_drained_worker_finishes_running_tasks_and_leaves_the_rest(
     here: Here, zkplan_client: Client, run: Run, tmp_path: Path
 ) -> None:
     file, gate = tmp_path / "ran", tmp_path / "gate"
@@ -83,7 +83,7 @@ def test_a_paused_worker_claims_nothing_until_it_is_resumed(
         assert task.result(30) == "ran"
 
 
-def test_an_order_that_comes_while_a_worker_reports_is_kept(
+def test_an_order_that_arrives_while_a_worker_reports_is_kept(
     here: Here, zkplan_client: Client
 ) -> None:
     """The report would say `running` over it, and the worker would never hear of it."""
@@ -108,7 +108,7 @@ def test_an_order_that_comes_while_a_worker_reports_is_kept(
         wait_until(lambda: worker._loop.claims.paused, "it has heard of it")
 
 
-def test_an_unknown_or_ambiguous_worker_is_refused_with_those_there_are(
+def test_an_unknown_or_ambiguous_worker_is_refused_with_a_list_of_workers(
     here: Here, zkplan_client: Client, run: Run
 ) -> None:
     with pytest.raises(WorkerNotFound, match=r"no worker 'x'; there is none under"):

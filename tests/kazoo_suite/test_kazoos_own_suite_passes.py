@@ -1,4 +1,4 @@
-"""kazoo's own test suite passes on the embedded server, but for a written list (skips.py)."""
+"""The test suite of kazoo passes on the embedded server, except for the list in skips.py."""
 
 from __future__ import annotations
 

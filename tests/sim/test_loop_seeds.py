@@ -23,7 +23,7 @@ LOOP_SEEDS = max(200, SEEDS // 50)
 
 
 @pytest.mark.timeout(max(600, LOOP_SEEDS * 2))
-def test_no_promise_and_no_policy_breaks_under_any_of_the_seeds() -> None:
+def test_no_seed_breaks_a_promise_or_a_policy() -> None:
     found = failures(0, LOOP_SEEDS, "--loops")
     assert not found, "\n".join([f"{len(found)} of {LOOP_SEEDS} seeds failed:", *found[:SHOWN]])
 
@@ -38,7 +38,7 @@ def test_a_seed_replays_to_the_same_events(seed: int) -> None:
     assert len(first) > 20
 
 
-def test_a_registration_whose_answer_was_lost_does_not_stay() -> None:
+def test_a_registration_whose_answer_was_lost_is_removed() -> None:
     """Found by these worlds: the others left it a share of the plans, and nobody served that."""
     paths, network = Paths("/z"), Network(random.Random(1), "/z")
     for path in (paths.root, paths.workers, paths.claims):

@@ -1,4 +1,4 @@
-"""The checker bites: each broken variant of the protocol is found, the real one is not blamed."""
+"""The checker finds each broken variant of the protocol, and does not blame the real one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .found_at import FOUND_AT
 from .mutant import Mutant, first_seed_that_finds
 from .mutants import MUTANTS, SIMULATION_ONLY
 
-#: Within so many seeds every mutant must be found.
+#: Every mutant must be found within this number of seeds.
 SEEDS_MAX = 20_000
 ALL = (
     *(*MUTANTS, *SIMULATION_ONLY, *OF_STORE, *OF_DECISIONS, *OF_HISTORY, *OF_UPDATES),
@@ -51,7 +51,7 @@ def test_a_broken_protocol_is_found(mutant: Mutant, capsys: pytest.CaptureFixtur
         mutant.makes(seed).run()  # what is not broken passes where its mutant fails
 
 
-def test_a_search_begins_with_a_seed_for_mutants_that_there_are() -> None:
+def test_each_recorded_seed_is_of_an_existing_mutant() -> None:
     assert set(FOUND_AT) <= {mutant.name for mutant in ALL}
 
 

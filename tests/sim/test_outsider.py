@@ -1,4 +1,4 @@
-"""S20: what was not sealed for its place is never used, whatever an outsider writes."""
+"""S20: data that was not sealed for its place is never used, whatever an outsider writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .outsider import Run
 from .story import Violation
 
 SEEDS = max(10, int(os.environ.get("ZKPLAN_SIM_SEEDS", "20000")) // 200)
-#: Within so many seeds each mutant must be found.
+#: Each mutant must be found within this number of seeds.
 SEEDS_MAX = 400
 
 
@@ -65,13 +65,13 @@ def first_seed_that_finds(mutant: tuple[Any, str, Any]) -> tuple[int, str] | Non
     return None
 
 
-def test_nothing_is_used_that_no_holder_of_the_key_sealed_for_its_place() -> None:
+def test_nothing_is_used_unless_a_key_holder_sealed_it_for_its_place() -> None:
     judged = sum(Run(seed).run() for seed in range(SEEDS))
     assert judged > 3 * SEEDS  # else these runs would show nothing
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_an_outsider_profits_from_a_broken_protection(
+def test_an_outsider_exploits_each_broken_protection(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = first_seed_that_finds(MUTANTS[name])

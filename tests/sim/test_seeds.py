@@ -16,7 +16,7 @@ SHOWN = 10
 
 
 @pytest.mark.timeout(max(600, SEEDS // 20))
-def test_no_invariant_breaks_under_any_of_the_seeds() -> None:
+def test_no_seed_breaks_an_invariant() -> None:
     found = failures(0, SEEDS)
     assert not found, "\n".join([f"{len(found)} of {SEEDS} seeds failed:", *found[:SHOWN]])
 
@@ -31,13 +31,13 @@ def test_a_seed_replays_to_the_same_events() -> None:
         assert len(first) > 20
 
 
-def test_by_hand_one_line_says_how_many_seeds_ran(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_by_hand_prints_how_many_seeds_ran(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["1", "6"]) == 0
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", "5 seeds from 1, violations: 0\n")
 
 
-def test_by_hand_a_seed_that_fails_is_told_and_counted(
+def test_a_run_by_hand_prints_and_counts_failed_seeds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant = next(each for each in MUTANTS if each.name == "publish left out")
@@ -51,7 +51,7 @@ def test_by_hand_a_seed_that_fails_is_told_and_counted(
 
 
 @pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["1"], 2), (["1", "9", "0"], 2)])
-def test_by_hand_wrong_words_are_explained(words: list[str], code: int) -> None:
+def test_a_run_by_hand_with_wrong_arguments_exits_with_a_code(words: list[str], code: int) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == code

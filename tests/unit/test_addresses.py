@@ -1,4 +1,4 @@
-"""Addresses that name an embedded server: what they mean, and which are refused."""
+"""Addresses of an embedded server: what each means, and which are refused."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from zkplan.transport.addresses import folder_of, is_embedded, require_data, ser
 
 
 @pytest.mark.parametrize("address", ["embedded:", "embedded: "])
-def test_an_address_without_a_folder_is_in_memory(address: str) -> None:
+def test_an_address_without_a_folder_means_a_server_in_memory(address: str) -> None:
     assert folder_of(address) is None
 
 
-def test_the_folder_is_all_that_follows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_folder_follows_the_colon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert folder_of("embedded:plans/of,mine") == tmp_path / "plans" / "of,mine"
@@ -25,7 +25,7 @@ def test_the_folder_is_all_that_follows(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 @pytest.mark.parametrize("address", ["embedded:2181", "embedded:2181/chroot"])
-def test_what_may_be_the_port_of_a_host_is_refused(address: str) -> None:
+def test_an_address_that_may_mean_a_port_or_a_folder_is_refused(address: str) -> None:
     with pytest.raises(ZkplanError, match="could be a port or a folder"):
         server_at(address)
 
@@ -42,18 +42,18 @@ def test_other_hosts_beside_an_embedded_server_are_refused(hosts: str) -> None:
     "hosts",
     ["embedded", "Embedded:", "EMBEDDED:plans", " embedded:", "embedded/team", "Embedded:1"],
 )
-def test_what_was_meant_as_an_embedded_server_is_not_searched_for_as_a_host(hosts: str) -> None:
+def test_a_misspelt_embedded_address_is_not_looked_up_as_a_host(hosts: str) -> None:
     with pytest.raises(ZkplanError, match="write embedded: or embedded:FOLDER"):
         server_at(hosts)
 
 
 @pytest.mark.parametrize("address", ["embedded:\0", "embedded:~nobody-of-this-name/plans"])
-def test_a_name_that_no_folder_can_have_is_an_error_of_zkplan(address: str) -> None:
+def test_an_impossible_folder_name_raises_an_error_of_zkplan(address: str) -> None:
     with pytest.raises(ZkplanError, match="names no folder"):
         server_at(address)
 
 
-def test_a_command_that_only_looks_refuses_an_address_without_data(tmp_path: Path) -> None:
+def test_a_read_only_command_refuses_an_address_without_data(tmp_path: Path) -> None:
     require_data("zk1:2181")
     with pytest.raises(ZkplanError, match="in the memory of this process"):
         require_data("embedded:")
@@ -63,7 +63,7 @@ def test_a_command_that_only_looks_refuses_an_address_without_data(tmp_path: Pat
         require_data(f"embedded:{tmp_path}")
 
 
-def test_hosts_of_an_ensemble_are_given_back_as_they_are() -> None:
+def test_hosts_of_an_ensemble_are_returned_unchanged() -> None:
     assert not is_embedded("zk1:2181,zk2:2181/team")
     with server_at("zk1:2181,zk2:2181/team") as found:
         assert found.hosts == "zk1:2181,zk2:2181/team"

@@ -1,4 +1,4 @@
-"""What is read ahead: several at once, a window that moves, and never more of them than it says."""
+"""Reading ahead: several reads at once in a moving window of bounded size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def taken(reads: list[Read | None], **options: Callable[[], bool]) -> list[bytes
     return [None if read is None else bytes(read()) for read in side_by_side(reads, **options)]
 
 
-def test_a_bounded_number_is_read_at_once_and_comes_in_order() -> None:
+def test_a_bounded_number_of_values_is_read_at_once_and_yielded_in_order() -> None:
     together = threading.Barrier(READERS)
 
     def read(number: int) -> bytes:
@@ -27,7 +27,7 @@ def test_a_bounded_number_is_read_at_once_and_comes_in_order() -> None:
     assert taken(reads) == [bytes([number]) for number in range(3 * READERS)]
 
 
-def test_the_next_one_is_read_while_others_of_the_window_go_on() -> None:
+def test_the_next_value_is_read_while_others_of_the_window_are_unfinished() -> None:
     begun = threading.Event()
 
     def slow() -> bytes:
@@ -42,7 +42,7 @@ def test_the_next_one_is_read_while_others_of_the_window_go_on() -> None:
     assert taken(reads) == [b"first", b"slow", *[b"x"] * (READERS - 2), b"behind"]
 
 
-def test_no_more_are_held_than_are_read_at_once() -> None:
+def test_no_more_values_are_held_than_are_read_at_once() -> None:
     begun: list[int] = []
 
     def read(number: int) -> bytes:
@@ -56,13 +56,13 @@ def test_no_more_are_held_than_are_read_at_once() -> None:
         assert len(begun) <= at + READERS
 
 
-def test_what_needs_no_reading_comes_at_once_and_starts_no_thread() -> None:
+def test_values_that_need_no_reading_are_yielded_at_once_without_a_thread() -> None:
     before = threading.active_count()
     assert taken([None] * 1000) == [None] * 1000
     assert threading.active_count() == before
 
 
-def test_nothing_is_read_ahead_of_its_turn_while_nobody_wants_it() -> None:
+def test_nothing_is_read_ahead_while_no_value_is_wanted() -> None:
     begun: list[int] = []
     wanted = False
     reads: list[Read | None] = [
@@ -79,7 +79,7 @@ def test_nothing_is_read_ahead_of_its_turn_while_nobody_wants_it() -> None:
     assert sorted(begun) == list(range(1, READERS + 3))
 
 
-def test_what_fails_to_be_read_raises_in_its_place_alone() -> None:
+def test_a_failed_read_raises_only_in_its_own_place() -> None:
     def fail() -> bytes:
         raise OSError("on purpose")
 

@@ -1,4 +1,4 @@
-"""A server of this user is found by its address while it lives, and nobody else's counts as one."""
+"""A running server of this user is found by its address; entries of other users are ignored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state" / "zkplan" / "servers"
 
 
-def test_an_entry_is_for_its_owner_and_ends_with_its_server(folder: Path) -> None:
+def test_an_announcement_is_private_and_ends_with_its_server(folder: Path) -> None:
     entry = Announcement(*AT, ACCESS)
     assert announced(*AT) == ACCESS
     assert announced("127.0.0.1", 22) is None
@@ -34,7 +34,7 @@ def test_an_entry_is_for_its_owner_and_ends_with_its_server(folder: Path) -> Non
     assert list(folder.iterdir()) == []
 
 
-def test_what_a_killed_server_left_behind_counts_for_nothing(folder: Path) -> None:
+def test_an_announcement_of_a_killed_server_is_ignored(folder: Path) -> None:
     program = (
         "import os; from zkplan.embedded.login import Announcement as A; "
         "from zkplan.embedded.login import Access; "
@@ -48,14 +48,14 @@ def test_what_a_killed_server_left_behind_counts_for_nothing(folder: Path) -> No
     other.withdraw()
 
 
-def test_the_later_server_at_an_address_counts() -> None:
+def test_the_latest_server_announced_at_an_address_counts() -> None:
     first, second = Announcement(*AT, Access("first")), Announcement(*AT, Access("second"))
     first.withdraw()
     assert announced(*AT) == Access("second")
     second.withdraw()
 
 
-def test_a_folder_that_others_reach_holds_no_login(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_that_other_users_can_reach_gets_no_login(folder: Path, tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     folder.chmod(0o755)
     entry = Announcement(*AT, ACCESS)

@@ -1,4 +1,4 @@
-"""The file of an exported plan: what was written is read again, and damage is known at once."""
+"""The file of an exported plan is read back as it was written, and any damage is noticed."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def forged(file: Path, *lines: Any, head: dict[str, Any] | None = None) -> Path:
     return file
 
 
-def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+def test_a_written_file_is_read_back_unchanged(tmp_path: Path) -> None:
     assert read(write(tmp_path / "plan")) == (HEADER, ZNODES)
 
 
-def test_a_file_is_lines_of_json_that_say_what_they_are(tmp_path: Path) -> None:
+def test_each_line_of_a_file_is_json_that_names_its_kind(tmp_path: Path) -> None:
     lines = gzip.decompress(write(tmp_path / "plan").read_bytes()).splitlines()
     first, *_, last = map(json.loads, lines)
     assert first["zkplan"] == "plan archive"
@@ -87,7 +87,7 @@ def test_a_file_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+def test_a_file_created_during_the_export_is_not_replaced(tmp_path: Path) -> None:
     file = tmp_path / "plan"
     with ArchiveWriter(file, HEADER) as writer:
         file.write_text("precious")
@@ -98,7 +98,7 @@ def test_a_file_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", [0, 1, 5, 100, -9, -1])
-def test_a_file_that_was_cut_short_is_refused(part: int, tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(part: int, tmp_path: Path) -> None:
     file = write(tmp_path / "plan")
     file.write_bytes(file.read_bytes()[:part])
     refusal(file)
@@ -112,7 +112,7 @@ def test_a_file_without_its_last_line_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", range(len(ZNODES) + 1))
-def test_a_line_that_was_dropped_or_changed_is_noticed(line: int, tmp_path: Path) -> None:
+def test_a_dropped_or_changed_line_is_noticed(line: int, tmp_path: Path) -> None:
     file = write(tmp_path / "plan")
     lines = gzip.decompress(file.read_bytes()).splitlines(keepends=True)
     without = [*lines[:line], *lines[line + 1 :]]
@@ -157,7 +157,7 @@ def test_a_newer_format_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
     assert "upgrade" in refusal(forged(tmp_path / "plan", head={"format": 4}))
 
 
-def test_two_files_glued_together_are_refused(tmp_path: Path) -> None:
+def test_two_concatenated_files_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "plan")
     file.write_bytes(file.read_bytes() * 2)
     assert "data after its end" in refusal(file)
@@ -182,14 +182,14 @@ def test_two_files_glued_together_are_refused(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_line_that_no_export_writes_is_refused_though_the_checksum_fits(
+def test_a_line_that_no_export_writes_is_refused_even_if_the_checksum_fits(
     line: Any, tmp_path: Path
 ) -> None:
     refusal(forged(tmp_path / "plan", {"znode": "", "text": "{}"}, line))
 
 
 @pytest.mark.parametrize("head", [{"creates": -1}, {"creates": "9"}, {"tasks": None}, {"uid": 1}])
-def test_a_header_that_makes_no_sense_is_refused(head: dict[str, Any], tmp_path: Path) -> None:
+def test_an_invalid_header_is_refused(head: dict[str, Any], tmp_path: Path) -> None:
     assert "header" in refusal(forged(tmp_path / "plan", head=head))
 
 
@@ -198,7 +198,7 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         read(tmp_path / "absent")
 
 
-def test_a_znode_that_is_none_of_a_plan_is_not_written(tmp_path: Path) -> None:
+def test_a_znode_that_does_not_belong_to_a_plan_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ZkplanError, match="which zkplan did not make"):
         write(tmp_path / "plan", [Znode("task-0000000005/a/b")])
     assert os.listdir(tmp_path) == []
@@ -243,5 +243,5 @@ def test_blobs_are_read_in_pieces_before_the_znodes_that_follow(tmp_path: Path) 
         [Piece("../secret", BLOB)],
     ],
 )
-def test_a_blob_that_its_name_does_not_fit_is_refused(pieces: list[Piece], tmp_path: Path) -> None:
+def test_a_blob_that_does_not_fit_its_name_is_refused(pieces: list[Piece], tmp_path: Path) -> None:
     assert "blob" in refusal(packed_with(tmp_path / "plan", *pieces))

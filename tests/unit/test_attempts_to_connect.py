@@ -1,4 +1,4 @@
-"""How long an attempt to connect may take: little at first, and as long as kazoo's in the end."""
+"""The timeout of attempts to connect is short at first and grows to that of kazoo."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Over(BaseException):
 
 
 @pytest.mark.parametrize("error", [OSError, Over])
-def test_each_attempt_that_took_all_its_time_gives_the_next_one_twice(
+def test_each_attempt_that_times_out_doubles_the_timeout_of_the_next(
     error: type[BaseException],
 ) -> None:
     clock = Clock()
@@ -43,7 +43,7 @@ def test_each_attempt_that_took_all_its_time_gives_the_next_one_twice(
     assert given == [ATTEMPT_S, 2 * ATTEMPT_S, 4 * ATTEMPT_S, MOST_S, MOST_S]
 
 
-def test_who_needed_long_gets_that_next_time() -> None:
+def test_an_attempt_that_needed_long_lengthens_the_next_one() -> None:
     clock = Clock()
 
     def answer(seconds: float) -> None:
@@ -67,7 +67,7 @@ def test_an_attempt_that_fails_at_once_changes_nothing() -> None:
     assert made.within_s == ATTEMPT_S
 
 
-def test_a_short_session_has_short_attempts_and_kazoo_may_ask_for_less() -> None:
+def test_a_short_session_has_short_attempts_and_kazoo_may_shorten_them() -> None:
     given: list[float] = []
     made = Attempts(1.0, Clock())
     made.make(MOST_S, given.append)
@@ -93,13 +93,13 @@ def asked() -> list[Any]:
     return found
 
 
-def test_connections_and_handshakes_of_a_session_are_bounded_and_nothing_else(
+def test_only_connections_and_handshakes_of_a_session_are_bounded(
     asked: list[Any],
 ) -> None:
     assert asked == [ATTEMPT_S, None, ATTEMPT_S, SESSION_S, SESSION_S]
 
 
-def test_a_client_that_is_given_twice_is_repaired_once() -> None:
+def test_a_client_given_twice_is_repaired_once() -> None:
     client = KazooClient("127.0.0.1:1")
     repair(client)
     once = vars(client._connection) | {"create": client.handler.create_connection}

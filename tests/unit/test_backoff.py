@@ -49,7 +49,7 @@ def test_jitter_only_shortens(backoff: Backoff, failures: int, chance: float) ->
         {"jitter": 1.1},
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_numbers_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         Backoff(**wrong)
     with pytest.raises(ValueError, match="negative"):

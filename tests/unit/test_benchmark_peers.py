@@ -1,4 +1,4 @@
-"""What other executors are given to run, and the rows that come of it."""
+"""The graphs given to other executors in benchmarks, and the rows made of their results."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def values_of(shape: Shape) -> list[Any]:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-def test_the_plain_graph_of_each_shape_gives_its_values(shape: Shape) -> None:
+def test_the_plain_graph_of_each_shape_computes_its_expected_values(shape: Shape) -> None:
     shape.check_values(values_of(shape))
 
 
-def test_a_wrong_or_a_missing_value_is_refused() -> None:
+def test_a_wrong_or_missing_value_is_refused() -> None:
     shape = shapes.random(30, 3)
     values = values_of(shape)
     for wrong in ([*values[:-1], -1], values[:-1]):

@@ -1,4 +1,4 @@
-"""Sides of a benchmark take turns, and the rows that come of two servers or two sizes."""
+"""The sides of a benchmark take turns, and rows compare two servers or two sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.turns import by_turns, spread
 SMALL = Growth(10_000, 4000.0, 9000.0, 40.0, 45.0, 30.0, 31.0, 1, 9, 300.0)
 
 
-def test_each_side_has_each_place_and_the_first_round_does_not_count() -> None:
+def test_each_side_takes_each_turn_and_the_first_round_does_not_count() -> None:
     order: list[tuple[int, str]] = []
 
     def note(name: str, turn: int) -> int:
@@ -33,7 +33,7 @@ def test_a_spread_has_the_median_and_the_quartiles() -> None:
     assert str(spread([2.5])) == "2.500 [2.500 to 2.500]"
 
 
-def test_the_embedded_server_is_judged_on_each_row_that_both_servers_have() -> None:
+def test_the_embedded_server_is_judged_on_the_rows_that_both_servers_have() -> None:
     rows = [
         Row("fast", "tasks/s", total=100.0, values=90.0, server="zookeeper"),
         Row("fast", "tasks/s", total=50.0, values=81.0, server="embedded"),
@@ -58,7 +58,7 @@ def test_the_embedded_server_is_judged_on_each_row_that_both_servers_have() -> N
         (3700.0, 62.0, ["growth: memory of a worker, peak"]),
     ],
 )
-def test_growth_judges_the_rate_that_is_kept_and_the_memory_of_a_worker(
+def test_growth_is_judged_by_the_task_rate_and_the_memory_of_a_worker(
     rate: float, peak_mib: float, missed: list[str]
 ) -> None:
     large = replace(SMALL, pending=300_000, rate=rate, worker_peak_mib=peak_mib)
@@ -67,7 +67,7 @@ def test_growth_judges_the_rate_that_is_kept_and_the_memory_of_a_worker(
     assert all(row.met is None for row in growth.rows_of("zookeeper", [SMALL, large], [], False))
 
 
-def test_results_in_bulk_are_judged_only_at_the_size_that_is_asked_for() -> None:
+def test_bulk_results_are_judged_only_at_the_requested_size() -> None:
     took = {results.BULK: [0.5, 0.7, 0.4], results.SINGLE: [5.0, 5.0, 4.0]}
     assert results.told("s", 10_000, took).endswith("10.0 times as fast; target ≤ 0.6 s: met")
     slow = {**took, results.BULK: [0.7]}
@@ -89,7 +89,7 @@ def test_a_key_is_judged_by_the_median_ratio_of_its_rounds() -> None:
     assert closed.endswith("(the lower quartile): met")
 
 
-def test_tables_that_differ_in_more_than_rounding_are_not_the_same() -> None:
+def test_tables_that_differ_by_more_than_rounding_are_not_equal() -> None:
     table = [18_250, 450, 3000, 1e6]
     assert frames.same([*table[:3], 1e6 + 1e-5], table)
     assert not frames.same([*table[:3], 1e6 + 1], table)

@@ -1,4 +1,4 @@
-"""The bounds of a root: what its znode says, when a budget is spent, how plans are counted."""
+"""The bounds of a root: how they are stored, when a budget is spent, and how plans are counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def node(data: bytes, children: int = 0) -> Node:
     return Node(data, 0, children, children, 0, 0, 0)
 
 
-def test_what_holds_for_a_root_comes_back_as_it_was_written() -> None:
+def test_the_bounds_of_a_root_are_read_back_as_written() -> None:
     used = Used(3, 40, 500, 1.5, False)
     for found in (Bounds(), Bounds(math.inf, True, 9, 8, used), Bounds(5.0, bytes=0)):
         assert Bounds.from_bytes(found.to_bytes()) == found
@@ -44,7 +44,7 @@ def test_what_holds_for_a_root_comes_back_as_it_was_written() -> None:
         (b'{"znodes":5,"used":{"plans":1,"znodes":9e99,"bytes":1}}', Bounds(znodes=5)),
     ],
 )
-def test_a_part_that_is_damaged_removes_and_refuses_nothing(data: bytes, found: Bounds) -> None:
+def test_a_damaged_part_of_bounds_removes_and_refuses_nothing(data: bytes, found: Bounds) -> None:
     assert Bounds.from_bytes(data) == found
     assert refuse_if_spent(PATHS, node(data)) in (None, found)
     assert found.retention in (RETENTION_S, math.inf)
@@ -66,7 +66,7 @@ def test_a_budget_warns_from_80_percent_on_and_refuses_at_100() -> None:
         Bounds.from_bytes(b"\xff")
 
 
-def test_a_large_plan_is_counted_by_a_sample_that_comes_close() -> None:
+def test_a_sample_estimates_the_size_of_a_large_plan_closely() -> None:
     """30 000 tasks of 2 to 8 znodes; the fixed children are always counted."""
     chance = random.Random(7)
     tree: dict[str, tuple[bytes, list[str]]] = {"/r/p": (b"x" * 90, ["results"])}

@@ -1,4 +1,4 @@
-"""A worker prefers its share of a plan, takes others' late, and comes back to what changed."""
+"""A worker prefers its share of a plan, steals from other shares late, and returns on changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .listings import ALONE, FIRST, names, numbered, plans, running, standing_st
 
 
 @given(st.lists(st.integers(0, 500), unique=True, max_size=60), st.integers(1, 5))
-def test_the_shares_of_all_workers_are_the_whole_and_do_not_overlap(
+def test_the_shares_of_all_workers_cover_everything_without_overlap(
     numbers: list[int], count: int
 ) -> None:
     shares = []
@@ -39,7 +39,7 @@ def test_entries_are_taken_in_order_of_priority_and_age() -> None:
     assert seen.take(1).names == []
 
 
-def test_a_worker_takes_from_others_only_after_a_moment() -> None:
+def test_a_worker_steals_from_other_shares_only_after_a_moment() -> None:
     seen = view()
     seen.begin_look(0.0)
     seen.update(running(names(1, 3, 5, 7)), (0, 2), now=10.0)
@@ -53,7 +53,7 @@ def test_a_worker_takes_from_others_only_after_a_moment() -> None:
     assert list(seen.own) == names(5, 7)
 
 
-def test_news_do_not_put_stealing_off_for_ever() -> None:
+def test_changes_in_a_plan_do_not_delay_stealing_for_ever() -> None:
     seen = view()
     seen.update(running(names(1)), (0, 2), now=10.0)
     seen.begin_look(0.0)
@@ -61,7 +61,7 @@ def test_news_do_not_put_stealing_off_for_ever() -> None:
     assert seen.steal_at == 10.0 + STEAL_AFTER_S
 
 
-def test_nothing_is_kept_of_a_plan_that_does_not_run() -> None:
+def test_candidates_of_a_plan_that_is_not_running_are_dropped() -> None:
     for look in (
         PlanLook("paused", 3, names(1)),
         PlanLook("cancelled", 3, names(1)),
@@ -74,7 +74,7 @@ def test_nothing_is_kept_of_a_plan_that_does_not_run() -> None:
         assert not seen.running
 
 
-def test_a_short_listing_is_watched_and_a_long_one_is_listed_again() -> None:
+def test_a_short_listing_is_watched_and_a_long_one_is_repeated() -> None:
     seen = view()
     assert seen.begin_look(0.0) is True
     seen.update(running(names(*range(NEARLY_EMPTY))), ALONE, 0.0)
@@ -89,20 +89,20 @@ def test_a_short_listing_is_watched_and_a_long_one_is_listed_again() -> None:
     assert seen.wants_look(0.0)
 
 
-def test_what_is_stolen_is_gone_on_with() -> None:
+def test_a_worker_that_has_stolen_goes_on_with_new_entries_of_other_shares() -> None:
     seen = view()
     seen.update(running(names(1, 3, 5, 7)), (0, 2), 0.0)
     seen.update(running(names(1, 3, 5, 7)), (0, 2), STEAL_AFTER_S)
     assert seen.take(1).names == names(5)
     seen.update(running(names(3, 7, 9, 11)), (0, 2), 5.0)
     assert list(seen.own) == names(9, 11)
-    # What was used up waits a moment again: others may list as well.
+    # After its entries are used up the worker waits again: others may list as well.
     seen.take(2)
     seen.update(running(names(3, 7)), (0, 2), 6.0)
     assert list(seen.own) == []
 
 
-def test_news_during_a_listing_are_not_lost() -> None:
+def test_changes_during_a_listing_are_not_lost() -> None:
     candidates = plans("0000000001")
     seen = candidates.views["0000000001"]
     seen.begin_look(0.0)
@@ -111,14 +111,14 @@ def test_news_during_a_listing_are_not_lost() -> None:
     assert seen.wants_look(0.0)
 
 
-def test_a_huge_listing_is_cut_to_the_first() -> None:
+def test_a_huge_listing_is_cut_to_its_first_entries() -> None:
     seen = view()
     seen.update(running(names(*range(CANDIDATES_MAX + 100, 0, -1))), ALONE, 0.0)
     assert len(seen.own) == CANDIDATES_MAX
     assert seen.take(1).names == names(1)
 
 
-def test_tasks_that_cannot_run_here_rest_longer_each_time_and_hold_up_no_other() -> None:
+def test_tasks_that_cannot_run_here_rest_longer_each_time_without_blocking_others() -> None:
     candidates = plans(FIRST)
     seen, now, waits = candidates.views[FIRST], 0.0, []
     for turn in range(9):
@@ -171,7 +171,7 @@ def test_plans_are_served_in_turn() -> None:
     assert chosen == ["1", "3", "1", "3"]
 
 
-def test_plans_that_always_have_news_do_not_hide_other_plans() -> None:
+def test_plans_that_change_constantly_do_not_hide_other_plans() -> None:
     numbers = numbered(10)
     candidates = plans(*numbers)
     looked_at = []
@@ -197,7 +197,7 @@ def checks(candidates: Candidates, seconds: range, *busy: str) -> dict[str, list
     return made
 
 
-def test_however_many_plans_stand_still_each_is_checked_in_turn() -> None:
+def test_idle_plans_are_checked_in_turn_however_many_there_are() -> None:
     numbers, candidates = numbered(300), standing_still(300)
     made = checks(candidates, range(1000))
     assert sorted(made) == numbers
@@ -210,7 +210,7 @@ def test_however_many_plans_stand_still_each_is_checked_in_turn() -> None:
     assert len(made) > 150
 
 
-def test_plans_whose_checks_find_something_do_not_delay_the_checks_of_others() -> None:
+def test_a_plan_whose_checks_find_something_does_not_delay_other_checks() -> None:
     numbers, candidates = numbered(10), standing_still(10)
     made = checks(candidates, range(1000), *numbers[:3])
     assert sorted(made) == numbers
@@ -234,7 +234,7 @@ def test_a_plan_with_something_to_claim_is_not_checked() -> None:
     assert candidates.to_check(1000.0, (0, 2), 2.0) is None
 
 
-def test_removed_plans_are_forgotten_and_new_ones_looked_at() -> None:
+def test_removed_plans_are_forgotten_and_new_plans_are_looked_at() -> None:
     candidates = plans(*numbered(2))
     kept = candidates.views["0000000002"]
     kept.update(running(names(1)), ALONE, 0.0)
@@ -244,7 +244,7 @@ def test_removed_plans_are_forgotten_and_new_ones_looked_at() -> None:
     assert "0000000003" in [v.number for v in candidates.to_look(0.0, 9, hungry=True)]
 
 
-def test_a_worker_without_a_free_slot_looks_only_at_what_changed() -> None:
+def test_a_worker_without_a_free_slot_looks_only_at_changed_plans() -> None:
     candidates = plans(*numbered(2))
     for seen in candidates.views.values():
         seen.begin_look(0.0)
@@ -262,7 +262,7 @@ def test_a_worker_without_a_free_slot_looks_only_at_what_changed() -> None:
     assert len(candidates.to_look(0.0, 1, hungry=True)) == 1
 
 
-def test_only_idle_slots_take_the_last_entries_of_others_shares_at_once() -> None:
+def test_only_idle_slots_take_the_last_entries_of_other_shares_at_once() -> None:
     seen = view()
     seen.update(running(names(10, 11, 12, 13)), (0, 2), 0.0, spare=3)
     assert seen.take(9).names == names(10, 12, 13)
@@ -273,13 +273,13 @@ def test_only_idle_slots_take_the_last_entries_of_others_shares_at_once() -> Non
     assert seen.take(9).names == names(10, 12)
 
 
-def test_a_full_server_has_the_newest_entries_tried_first() -> None:
+def test_with_a_full_server_the_newest_entries_are_tried_first() -> None:
     seen = view()
     seen.update(running(names(10, 11, 12)), ALONE, 0.0, newest_first=True)
     assert seen.take(9).names == names(12, 11, 10)
 
 
-def test_the_first_entry_of_a_plan_speaks_for_it() -> None:
+def test_a_plan_ranks_by_its_first_entry() -> None:
     candidates = plans(*numbered(2))
     first, second = candidates.views.values()
     first.update(running(names(1, rank="4990") + names(9)), ALONE, 0.0)

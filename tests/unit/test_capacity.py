@@ -1,4 +1,4 @@
-"""How many tasks a worker claims: ahead where it helps, no more than it can commit."""
+"""A worker claims tasks ahead if that helps, and no more than it can commit."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def room_of_tasks(seconds: float, size: int = 0, threads: int = 8) -> Capacity:
 
 
 @pytest.mark.parametrize("threads", [1, 4, 8, 16, 64])
-def test_what_long_tasks_made_go_back_is_not_claimed_again(threads: int) -> None:
+def test_tasks_handed_back_because_of_long_tasks_are_not_claimed_again(threads: int) -> None:
     claims, slots = claims_of(threads)
     for _ in range(200):
         claims.capacity.ended(0.001, 0, 0.0)
@@ -72,7 +72,7 @@ def test_what_long_tasks_made_go_back_is_not_claimed_again(threads: int) -> None
     assert claims.free() == 0
 
 
-def test_more_is_claimed_ahead_again_when_short_tasks_end() -> None:
+def test_claiming_ahead_grows_again_when_short_tasks_end() -> None:
     claims, slots = claims_of(8)
     slots.put = 1
     claims.hand_back_stalled(1.0)
@@ -97,25 +97,25 @@ def test_nothing_is_claimed_while_large_results_wait_for_their_commit() -> None:
     assert found.free(0, 1, UNCOMMITTED_BYTES_MAX, plenty=True) == 0
 
 
-def test_tasks_with_large_values_are_claimed_ahead_by_their_size() -> None:
+def test_tasks_with_large_values_are_claimed_ahead_according_to_size() -> None:
     size = 512 * 1024
     assert room_of_tasks(0.0, size).free(0, 0, 0, plenty=True) == 8 + AHEAD_BYTES_MAX // size
 
 
 @pytest.mark.parametrize(("seconds", "ahead"), [(0.001, True), (0.01, False), (0.03, False)])
-def test_of_a_narrow_plan_long_tasks_are_left_to_idle_workers(seconds: float, ahead: bool) -> None:
+def test_long_tasks_of_a_narrow_plan_are_left_to_idle_workers(seconds: float, ahead: bool) -> None:
     found = room_of_tasks(seconds)
     assert found.free(0, 0, 0, plenty=True) > 8
     assert (found.free(0, 0, 0, plenty=False) > 8) is ahead
 
 
-def test_a_task_that_waited_for_a_processor_does_not_make_all_look_long() -> None:
+def test_one_slow_task_does_not_make_all_tasks_count_as_long() -> None:
     found = room_of_tasks(0.0005)
     found.ended(0.5, 0, 0.0)
     assert not found.are_long
 
 
-def test_results_that_wait_for_room_leave_all_slots_to_what_makes_it() -> None:
+def test_results_that_wait_for_room_do_not_reduce_the_claims_for_free_slots() -> None:
     claims, slots = claims_of(8)
     slots.running.clear()
     claims.jobs = dict.fromkeys(map(str, range(5000)))  # type: ignore[assignment]

@@ -219,7 +219,7 @@ def test_an_exception_class_can_be_caught_by_its_author(main: dict[str, Any]) ->
     assert caught.value.code == 7
 
 
-def test_a_class_of_a_function_travels() -> None:
+def test_a_class_defined_in_a_function_travels() -> None:
     class Local:
         def __init__(self, x: int) -> None:
             self.x = x
@@ -239,7 +239,7 @@ def test_all_tasks_of_a_process_share_one_class(main: dict[str, Any]) -> None:
     run(code, pickle.dumps([codec.dump(main["Point"](x)) for x in (1, 2)]))
 
 
-def test_threads_that_load_a_class_at_once_get_it_complete(main: dict[str, Any]) -> None:
+def test_threads_that_load_a_class_at_once_get_the_complete_class(main: dict[str, Any]) -> None:
     code = """
 import sys, threading
 from zkplan.values import codec
@@ -305,18 +305,18 @@ def by_script(*arguments: str) -> bytes:
     return subprocess.run(command, cwd=TOP, stdout=subprocess.PIPE, check=True).stdout
 
 
-def test_what_annotations_are_made_of_travels_with_the_classes_that_have_it() -> None:
+def test_the_names_used_in_annotations_travel_with_their_classes() -> None:
     found, hint = load_function(by_script("never"))()
     names = [["user"], ["name", "user"], ["value"], ["left"]]
     assert found == (3, names, (["user"], ["name"]), True, None, "P")
     assert str(hint) == "__main__.Node | None"
 
 
-def test_a_class_travels_also_where_a_name_in_its_annotations_means_nothing() -> None:
+def test_a_class_travels_even_if_a_name_in_its_annotations_is_undefined() -> None:
     assert callable(load_function(by_script("nothing")))
 
 
-def test_a_class_that_no_worker_could_make_is_refused_where_it_is_given() -> None:
+def test_a_class_that_no_worker_could_rebuild_is_refused_at_submission() -> None:
     class Base:
         def __init_subclass__(cls, *, tag: str) -> None: ...
 
@@ -335,7 +335,7 @@ def test_a_class_that_no_worker_could_make_is_refused_where_it_is_given() -> Non
             codec.dump(kind)
 
 
-def test_what_goes_by_a_name_of_main_is_refused_where_it_is_given() -> None:
+def test_an_object_pickled_by_a_name_of_main_is_refused_at_submission() -> None:
     class Missing:
         __module__ = "__main__"
 

@@ -1,4 +1,4 @@
-"""What the commands print: tables that align, JSON that parses, data on standard output alone."""
+"""Commands print aligned tables and valid JSON, with only data on standard output."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_table_has_aligned_columns_and_no_blanks_at_the_end(
     assert json.loads(capsys.readouterr().out) == rows, "with every field"
 
 
-def test_facts_are_a_line_each_and_further_lines_are_indented(
+def test_each_fact_starts_a_line_and_its_further_lines_are_indented(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     facts = {"name": "sum", "error": "Traceback\n  line 1", "result": None, "empty": ""}
@@ -129,7 +129,7 @@ def test_each_connection_option_has_its_environment_variable() -> None:
     }
 
 
-def test_an_option_typed_goes_before_the_environment() -> None:
+def test_a_typed_option_beats_the_environment() -> None:
     result = CliRunner().invoke(
         shown, ["--root", "/typed", "-o", "json"], env={"ZKPLAN_ROOT": "/environment"}
     )
@@ -139,13 +139,13 @@ def test_an_option_typed_goes_before_the_environment() -> None:
 @pytest.mark.parametrize(
     "words", [[], ["worker"], ["worker", "ls"], ["demo"], ["stress"], ["server"], ["plan", "show"]]
 )
-def test_each_command_explains_itself_when_asked_in_short(words: list[str]) -> None:
+def test_each_command_prints_its_help_for_the_short_option(words: list[str]) -> None:
     short, long = (CliRunner().invoke(cli, [*words, option]) for option in ("-h", "--help"))
     assert (short.exit_code, short.output) == (0, long.output)
     assert "-h, --help" in short.output
 
 
-def test_an_unknown_form_of_output_is_a_usage_error() -> None:
+def test_an_unknown_output_format_is_a_usage_error() -> None:
     assert CliRunner().invoke(shown, ["-o", "yaml"]).exit_code == 2
 
 
@@ -169,6 +169,6 @@ def test_names_from_the_tree_cannot_drive_a_terminal(capsys: pytest.CaptureFixtu
     assert [line.split()[-1] for line in said.splitlines()[-2:]] == ["one", r"two\x1b[2J"]
 
 
-def test_of_a_restored_zookeeper_a_command_says_that_it_may_be_started_anew() -> None:
+def test_a_restored_zookeeper_exits_like_an_unreachable_one() -> None:
     """With 2, wrong usage, nobody would start it again."""
     assert exit_code(ServerRolledBack("restored")) == exit_code(ZooKeeperUnavailable("away")) == 3

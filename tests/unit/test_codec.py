@@ -1,4 +1,4 @@
-"""Values and functions survive the way to signed bytes and back; damage is always noticed."""
+"""Values and functions are serialised to sealed bytes and read back; damage is always noticed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def place_of(value: Any) -> int | None:
 
 
 @given(PLAIN)
-def test_plain_values_survive_without_dill(value: Any) -> None:
+def test_plain_values_are_serialised_without_dill(value: Any) -> None:
     blob = codecs.dump(value)
     assert blob[:1] == b"P"
     assert codecs.load(blob) == value
@@ -94,7 +94,7 @@ def test_marks_at_any_depth_are_replaced_by_values(first: Any, second: Any) -> N
     assert kwargs == {"named": second}
 
 
-def test_a_position_without_a_value_is_undecodable() -> None:
+def test_a_mark_without_a_value_is_undecodable() -> None:
     assert codecs.load(codecs.dump_call([b"no mark"], {}, place_of), ["unused"]) == (
         (b"no mark",),
         {},
@@ -113,7 +113,7 @@ def test_a_single_changed_byte_is_noticed(value: Any, data: st.DataObject) -> No
         codec.open(VALUE, bytes(sealed))
 
 
-def test_what_a_key_seals_has_no_digest_and_any_digest_is_compared() -> None:
+def test_data_sealed_with_a_key_has_no_digest_and_every_digest_is_checked() -> None:
     plain, keyed = Codec(), Codec(has_keys=True)
     sealed = keyed.seal_value([1])
     assert sealed[:19] == b"e3V" + b"\x00\xff" * 8
@@ -123,7 +123,7 @@ def test_what_a_key_seals_has_no_digest_and_any_digest_is_compared() -> None:
 
 
 @given(st.binary(max_size=100))
-def test_garbage_is_never_opened(data: bytes) -> None:
+def test_garbage_is_refused_by_the_codec(data: bytes) -> None:
     with pytest.raises(PayloadUndecodable):
         Codec().open(VALUE + FAILURE + TASK, data)
     with pytest.raises(PayloadUndecodable):
@@ -138,12 +138,12 @@ def has_unknown_encoding(blob: bytes) -> bool:
 
 @given(st.binary(max_size=60).filter(has_unknown_encoding))
 @example(b"N\x00\x01x?")
-def test_an_unknown_encoding_is_said_to_be_newer(blob: bytes) -> None:
+def test_an_unknown_encoding_is_reported_as_of_a_newer_zkplan(blob: bytes) -> None:
     with pytest.raises(PayloadUndecodable, match="newer zkplan"):
         codecs.load(blob)
 
 
-def test_none_is_sealed_once() -> None:
+def test_the_sealed_none_is_made_only_once() -> None:
     codec = Codec()
     assert codec.seal_value(None) is codec.seal_value(None)
 
@@ -161,7 +161,7 @@ def test_importable_functions_travel_by_reference_and_others_by_value() -> None:
     assert functions.describe_function(by_value).endswith("<lambda> (by value)")
 
 
-def test_a_task_is_called_by_its_function_wherever_that_is_from() -> None:
+def test_a_task_is_named_by_its_function_wherever_the_function_is_defined() -> None:
     def within() -> None: ...
 
     strange = lambda: None  # noqa: E731
@@ -178,7 +178,7 @@ def test_a_task_is_called_by_its_function_wherever_that_is_from() -> None:
 
 
 @pytest.mark.parametrize("blob", [b"N", b"N\x00", b"N\xff\xff", b"N\x00\x03ab", b"N\x00\x01\xff"])
-def test_a_name_cut_short_is_no_value_and_no_function(blob: bytes) -> None:
+def test_a_truncated_name_is_refused_as_a_value_and_as_a_function(blob: bytes) -> None:
     with pytest.raises(PayloadUndecodable):
         codecs.load(blob)
     with pytest.raises(PayloadUndecodable):
@@ -231,7 +231,7 @@ def test_a_decoded_function_is_cached_by_its_bytes() -> None:
     assert codec.function(blob)() == 1
 
 
-def test_threads_do_not_see_the_arguments_of_each_other() -> None:
+def test_threads_do_not_see_each_others_arguments() -> None:
     blob = codecs.dump_call([Mark(0)], {}, place_of)
 
     def found(value: int) -> list[Any]:
@@ -242,7 +242,7 @@ def test_threads_do_not_see_the_arguments_of_each_other() -> None:
 
 
 @pytest.mark.parametrize("mode", ["r", "w", "a", "r+", "rb", "wb", "r+b"])
-def test_an_open_file_is_refused_and_stays_as_it_is(tmp_path: Path, mode: str) -> None:
+def test_an_open_file_is_refused_and_left_unchanged(tmp_path: Path, mode: str) -> None:
     """dill would open it in the worker, and with `w` empty it."""
     path = tmp_path / "journal"
     path.write_text("written by the author\n")
@@ -292,7 +292,7 @@ class MyThread(threading.Thread):
         (Held, "can leave it out in __getstate__"),
     ],
 )
-def test_what_lives_in_one_process_is_refused_anywhere_in_a_call_and_a_result(
+def test_objects_bound_to_a_process_are_refused_anywhere_in_calls_and_results(
     make: Callable[[], Any], told: str
 ) -> None:
     """A task that waits for a copy of it waits for ever."""
@@ -307,7 +307,7 @@ def test_what_lives_in_one_process_is_refused_anywhere_in_a_call_and_a_result(
         live.wait()
 
 
-def test_an_object_that_leaves_out_what_lives_in_one_process_travels() -> None:
+def test_an_object_that_omits_its_process_bound_parts_travels() -> None:
     assert vars(codecs.load(codecs.dump([Without()]))[0]) == {}
 
 
@@ -318,7 +318,7 @@ def test_the_standard_streams_and_text_in_memory_travel() -> None:
     assert copy[1].getvalue() == "text"
 
 
-def test_a_lock_that_is_held_arrives_free() -> None:
+def test_a_held_lock_arrives_released() -> None:
     lock = threading.Lock()
     with lock:
         blob, function = codecs.dump([lock]), functions.dump_function(lambda: lock)
@@ -338,14 +338,14 @@ class Buffered:
 
 
 @pytest.mark.parametrize("data", [b"", b"x", bytearray(), bytearray(b"x")])
-def test_an_empty_buffer_does_not_change_the_bytes_beside_it(data: bytes | bytearray) -> None:
+def test_an_empty_buffer_does_not_change_neighbouring_bytes(data: bytes | bytearray) -> None:
     blob = codecs.dump([Buffered(data), b"", bytearray(), lambda: 1])
     first, second, third, _ = codecs.load(blob)
     assert (type(first.data), first.data) == (type(data), data)
     assert (type(second), type(third)) == (bytes, bytearray)
 
 
-def test_what_can_be_imported_goes_through_the_c_pickler() -> None:
+def test_importable_objects_are_pickled_by_the_c_pickler() -> None:
     value = [OrderedDict(a=1), OSError(2, "gone"), len, dataclasses.MISSING]
     assert codecs.dump(value)[:1] == b"C"
     assert codecs.load(codecs.dump(value))[3] is dataclasses.MISSING

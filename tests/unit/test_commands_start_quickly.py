@@ -1,4 +1,4 @@
-"""Commands start quickly: they import what they need, and look for no garbage meanwhile."""
+"""Commands start quickly: they import only what they need, without garbage collection."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def seen(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", ["plan", "task", "top"])
-def test_a_command_that_looks_imports_neither_what_runs_nor_what_moves_tasks(name: str) -> None:
+def test_read_only_commands_import_no_module_that_runs_or_moves_tasks(name: str) -> None:
     modules = set(seen(name)["modules"])
     assert "zkplan.client" in modules
     assert modules.isdisjoint({"asyncio", "pdb", "tomllib", "tomli", "rich"})
     assert modules.isdisjoint({"zkplan.author.export", "zkplan.runtime", "zkplan.worker"})
 
 
-def test_what_a_command_imports_is_not_looked_at_by_the_garbage_collector() -> None:
+def test_imports_of_a_command_are_not_scanned_by_the_garbage_collector() -> None:
     found = seen("worker")
     assert found["before"] == 0  # whoever imports zkplan keeps their collector as it is
     (looks, stays), (_, stays_again) = found["first"], found["second"]

@@ -1,4 +1,4 @@
-"""Which parts share the transaction of a commit."""
+"""Parts of commits are grouped into transactions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGE = Part(Loaded(CLAIM, b"", [], []), b"x" * (GROUP_BYTES_MAX // 3))
         ([], 0),
     ],
 )
-def test_parts_share_a_transaction_up_to_one_that_must_come_alone(
+def test_parts_share_a_transaction_up_to_a_part_that_must_be_sent_alone(
     waiting: list[Part], count: int
 ) -> None:
     assert first_group(waiting) == count

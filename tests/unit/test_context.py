@@ -1,4 +1,4 @@
-"""The context of a running task: what it tells, how it stops, what it logs."""
+"""The context of a running task: what it reports, how it stops and what it logs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def runner(logbook: Logbook) -> Iterator[Runner]:
     made.close()
 
 
-def test_a_task_that_is_not_wanted_any_more_can_ask_and_be_stopped() -> None:
+def test_an_unwanted_task_can_ask_whether_to_stop_and_be_stopped() -> None:
     job = job_of(print)
     job.options = TaskOptions(name="sum")
     context = Context(job, cast("Transport", None), CODEC, the_plan)
@@ -109,13 +109,13 @@ def test_a_task_that_is_not_wanted_any_more_can_ask_and_be_stopped() -> None:
     assert seen == [False, True, True], "what the function was told stays told"
 
 
-def test_a_task_that_is_not_wanted_any_more_does_not_start(runner: Runner) -> None:
+def test_an_unwanted_task_does_not_start(runner: Runner) -> None:
     job = job_of(print, ("it ran",))
     job.stop_reason = "the plan was cancelled"
     assert runner.run(job).stopped
 
 
-def test_what_an_attempt_logs_the_next_one_reads(runner: Runner, logbook: Logbook) -> None:
+def test_the_next_attempt_reads_the_log_of_an_attempt(runner: Runner, logbook: Logbook) -> None:
     def work() -> None:
         for step in (1, 2):
             current().log({"step": step})
@@ -129,7 +129,7 @@ def test_what_an_attempt_logs_the_next_one_reads(runner: Runner, logbook: Logboo
     assert outcome(runner.run(second)) == [{"step": 1}, {"step": 2}]
 
 
-def test_a_log_of_a_task_whose_claim_is_gone_stops_it(runner: Runner, logbook: Logbook) -> None:
+def test_logging_stops_a_task_that_has_lost_its_claim(runner: Runner, logbook: Logbook) -> None:
     logbook.claim_stands = False
     job = job_of(lambda: current().log("late"))
     assert runner.run(job).stopped
@@ -151,7 +151,7 @@ def test_a_log_entry_that_cannot_be_serialised_is_refused(runner: Runner, logboo
     assert logbook.written == []
 
 
-def test_a_coroutine_that_logs_keeps_no_other_coroutine_waiting(
+def test_a_coroutine_that_logs_does_not_block_other_coroutines(
     runner: Runner, logbook: Logbook
 ) -> None:
     """It waits for ZooKeeper, while what another one does lets ZooKeeper answer."""
@@ -169,7 +169,7 @@ def test_a_coroutine_that_logs_keeps_no_other_coroutine_waiting(
     assert job.loaded.others == ["log-0000000000"], "its commit deletes it"
 
 
-def test_entries_that_a_coroutine_does_not_await_are_stored_before_its_result(
+def test_log_entries_not_awaited_by_a_coroutine_are_stored_before_its_result(
     runner: Runner, logbook: Logbook
 ) -> None:
     logbook.answers_at_once = False
@@ -192,7 +192,7 @@ def test_entries_that_a_coroutine_does_not_await_are_stored_before_its_result(
 
 
 @pytest.mark.parametrize("awaited", [True, False])
-def test_a_log_of_a_coroutine_whose_claim_is_gone_stops_it(
+def test_logging_stops_a_coroutine_that_has_lost_its_claim(
     runner: Runner, logbook: Logbook, awaited: bool
 ) -> None:
     logbook.claim_stands = False
@@ -206,7 +206,7 @@ def test_a_log_of_a_coroutine_whose_claim_is_gone_stops_it(
     assert runner.run(job_of(logs)).stopped
 
 
-def test_an_entry_refused_to_a_coroutine_that_heeds_it_is_no_failure(
+def test_a_coroutine_that_handles_a_refused_log_entry_does_not_fail(
     runner: Runner, logbook: Logbook
 ) -> None:
     logbook.claim_stands = False
@@ -219,7 +219,7 @@ def test_an_entry_refused_to_a_coroutine_that_heeds_it_is_no_failure(
     assert outcome(runner.run(job_of(logs))) == "went on"
 
 
-def test_a_coroutine_cancelled_while_it_logs_does_not_break_who_answers(
+def test_cancelling_a_coroutine_while_it_logs_does_not_break_the_answering_thread(
     runner: Runner, logbook: Logbook
 ) -> None:
     logbook.answers_at_once = False

@@ -1,4 +1,4 @@
-"""Running a task that is a coroutine: in one event loop, until it is done, cancelled or left."""
+"""Coroutines run in one event loop until they are done, cancelled or abandoned."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def on_a_slot(runner: Runner, job: Job) -> Callable[[], Ended]:
     return lambda: found.get(timeout=WAIT_S)
 
 
-def test_an_error_of_a_coroutine_has_its_message_and_the_lines_of_its_code(
+def test_an_error_in_a_coroutine_keeps_its_message_and_source_lines(
     runner: Runner,
 ) -> None:
     """Also a cancellation that comes from inside: who reads it looks for the await."""
@@ -52,7 +52,7 @@ def test_an_error_of_a_coroutine_has_its_message_and_the_lines_of_its_code(
         assert "await reply" in found.traceback
 
 
-def test_a_coroutine_for_which_no_thread_starts_keeps_none_from_the_next(
+def test_a_coroutine_works_after_an_earlier_one_whose_thread_did_not_start(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would wait for ever, on an event loop that nobody runs."""
@@ -69,7 +69,7 @@ def test_a_coroutine_for_which_no_thread_starts_keeps_none_from_the_next(
     assert outcome(runner.run(job_of(one))) == 1
 
 
-def test_a_coroutine_of_a_job_written_off_while_it_was_started_is_cancelled(
+def test_a_coroutine_whose_job_is_written_off_while_starting_is_cancelled(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker had nothing to cancel yet, and would not come back to it."""
@@ -88,7 +88,7 @@ def test_a_coroutine_of_a_job_written_off_while_it_was_started_is_cancelled(
     assert failure(on_a_slot(runner, job)()).kind == "CancelledError"
 
 
-def test_a_coroutine_stopped_while_it_is_started_decides_by_itself(
+def test_a_coroutine_stopped_while_starting_decides_by_itself(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cancelled, it would use up an attempt, and the reason may pass: ZooKeeper answers again."""
@@ -113,7 +113,7 @@ def test_a_coroutine_stopped_while_it_is_started_decides_by_itself(
         assert ended.stopped if heeds else outcome(ended) == "done"
 
 
-def test_a_coroutine_that_runs_when_its_worker_ends_gives_back_what_it_holds(
+def test_a_coroutine_running_when_its_worker_ends_is_cancelled_and_cleans_up(
     runner: Runner,
 ) -> None:
     async def holds() -> None:
@@ -130,7 +130,7 @@ def test_a_coroutine_that_runs_when_its_worker_ends_gives_back_what_it_holds(
     assert ran == [("holds",), ("gave back",)]
 
 
-def test_no_coroutine_is_started_when_the_worker_has_ended(runner: Runner) -> None:
+def test_no_coroutine_is_started_after_the_worker_has_ended(runner: Runner) -> None:
     """Nobody would close the event loop that it started."""
 
     async def one() -> int:
@@ -183,7 +183,7 @@ def test_a_coroutine_that_stops_the_event_loop_stops_no_other(runner: Runner) ->
     wait_until(lambda: event_loops() == 0, "the event loop has ended")
 
 
-def test_a_coroutine_goes_on_where_the_event_loop_lacked_memory(runner: Runner) -> None:
+def test_a_coroutine_continues_after_the_event_loop_ran_out_of_memory(runner: Runner) -> None:
     """Its thread would end by it, and all slots with a coroutine would wait for ever."""
 
     async def robbed() -> str:

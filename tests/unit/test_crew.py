@@ -1,4 +1,4 @@
-"""A crew of processes: awaited, replaced when they die, stopped, and none is left."""
+"""A crew of processes is awaited, replaced when they die, and stopped without leaving one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def tend_until_full(crew: Crew, size: int) -> None:
         crew.tend()
 
 
-def test_who_is_not_ready_in_time_is_not_waited_for_longer() -> None:
+def test_a_process_that_is_not_ready_in_time_ends_the_wait() -> None:
     with (
         crew_of("import time; time.sleep(60)") as (crew, _),
         pytest.raises(WaitTimeout, match=r"2 of 2 workers did not register within 0\.1 s"),
@@ -57,7 +57,7 @@ def test_who_is_not_ready_in_time_is_not_waited_for_longer() -> None:
         crew.wait_ready(0.1)
 
 
-def test_one_that_is_killed_is_replaced_at_once_unless_it_is_for_good() -> None:
+def test_a_killed_process_is_replaced_at_once_unless_killed_for_good() -> None:
     with crew_of(REGISTERS) as (crew, ended):
         first, second = crew.processes
         crew.kill(first)
@@ -70,7 +70,7 @@ def test_one_that_is_killed_is_replaced_at_once_unless_it_is_for_good() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="nothing says there that it is stopped")
-def test_one_that_is_resumed_in_time_stays() -> None:
+def test_a_paused_process_that_is_resumed_in_time_is_kept() -> None:
     with crew_of(REGISTERS, 1) as (crew, ended):
         (process,) = crew.processes
         process.pause()
@@ -82,7 +82,7 @@ def test_one_that_is_resumed_in_time_stays() -> None:
         assert (crew.processes, ended) == ([process], [])
 
 
-def test_who_does_not_stop_in_time_is_killed_and_named() -> None:
+def test_a_process_that_does_not_stop_in_time_is_killed_and_named() -> None:
     told: list[WorkerProcess] = []
     with crew_of(IGNORES_SIGTERM) as (crew, _):
         crew.wait_ready(30)
@@ -101,7 +101,7 @@ def test_a_process_that_stops_on_request_is_not_killed() -> None:
 @pytest.mark.parametrize(
     "error", [OSError("too many open files"), RuntimeError("can't start new thread")], ids=repr
 )
-def test_a_start_that_fails_for_the_moment_is_tried_again(
+def test_a_start_that_fails_temporarily_is_retried(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     errors: list[Exception] = []
@@ -119,7 +119,7 @@ def test_a_start_that_fails_for_the_moment_is_tried_again(
     assert f"cannot start a worker process, and will try again: {error}" in caplog.text
 
 
-def test_a_crew_with_a_process_that_cannot_start_leaves_none() -> None:
+def test_a_crew_with_a_process_that_cannot_start_leaves_no_process() -> None:
     started: list[WorkerProcess] = []
 
     def start() -> WorkerProcess:

@@ -27,13 +27,13 @@ def after(text: str, moment: float, count: int) -> list[str]:
     return [datetime.fromtimestamp(each, BERLIN).strftime("%d %H:%M%z") for each in times]
 
 
-def test_a_time_that_summer_time_skips_is_due_after_the_gap() -> None:
+def test_a_time_skipped_by_summer_time_is_due_after_the_gap() -> None:
     expected = ["28 02:30+0100", "29 03:00+0200", "30 02:30+0200"]
     assert after("30 2 * * *", at("2026-03-27T12:00"), 3) == expected
     assert after("0 30 2 * * *", at("2026-03-27T12:00"), 3) == expected
 
 
-def test_a_time_that_comes_twice_is_due_once() -> None:
+def test_a_time_that_occurs_twice_is_due_once() -> None:
     expected = ["25 02:30+0200", "26 02:30+0100"]
     assert after("30 2 * * *", at("2026-10-24T12:00"), 2) == expected
     # Also where the schedule is looked at in the second of the two hours.
@@ -81,7 +81,7 @@ def clock(zone: str, day: str, second: int) -> list[tuple[float, datetime]]:
     hour=some.sampled_from([*HOURS]),
     hours=some.floats(46, 54),
 )
-def test_due_times_are_those_that_a_clock_shows_also_where_clocks_are_set(
+def test_due_times_are_the_times_a_clock_shows_even_across_clock_changes(
     where: tuple[str, str], second: str, minute: str, hour: str, hours: float
 ) -> None:
     def is_meant(wall: datetime) -> bool:
@@ -112,7 +112,7 @@ def test_an_alias_means_what_it_means_for_cron() -> None:
     assert after("@annually", moment, 2) == after("@yearly", moment, 2)
 
 
-def test_with_a_star_the_real_time_counts() -> None:
+def test_an_expression_with_a_star_follows_elapsed_time_across_clock_changes() -> None:
     found = after("*/30 * * * *", at("2026-10-25T02:15"), 3)
     assert found == ["25 02:30+0200", "25 02:00+0100", "25 02:30+0100"]
     found = after("0 * * * *", at("2026-03-29T01:30"), 2)
@@ -134,7 +134,7 @@ def test_with_a_star_the_real_time_counts() -> None:
         (None, "UTC", "cron expression"),
     ],
 )
-def test_what_is_no_expression_is_refused(text: str, zone: str, told: str) -> None:
+def test_an_invalid_expression_is_refused(text: str, zone: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         Cron(text, zone)
 
@@ -158,19 +158,19 @@ def schedule(catch_up: CatchUp, jitter: float = 0.0) -> Definition:
         ("none", 200, Turn(180_000, 240_000, 0)),
     ],
 )
-def test_catch_up_says_which_missed_time_counts(
+def test_catch_up_decides_which_missed_time_is_fired(
     catch_up: CatchUp, late_s: float, found: Turn
 ) -> None:
     cron = Cron("* * * * *", "UTC")
     assert turn(cron, schedule(catch_up), 0, int(late_s * 1000)) == found
 
 
-def test_without_catching_up_a_time_of_long_ago_is_passed_over() -> None:
+def test_without_catching_up_a_long_missed_time_is_skipped() -> None:
     found = turn(Cron("0 0 * * *", "UTC"), schedule("none"), 0, 3_600_000)
     assert found == Turn(None, 86_400_000, 0)
 
 
-def test_jitter_is_the_same_for_all_and_differs_by_time() -> None:
+def test_jitter_is_the_same_for_all_workers_and_differs_by_due_time() -> None:
     definition = schedule("all", 30.0)
     found = {jitter_s(definition, due_ms) for due_ms in range(0, 600_000, 60_000)}
     assert len(found) == 10

@@ -1,4 +1,4 @@
-"""The proof that nothing of a plan can run, answer by answer."""
+"""The proof that no task of a plan can run, for each possible answer."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def proved(**changed: list[Any]) -> int | None:
     return run_step(step, Tree(**changed).answer, lambda answer: answer)
 
 
-def test_the_dead_are_counted_where_nothing_can_run() -> None:
+def test_a_proof_of_deadlock_returns_the_number_of_dead_tasks() -> None:
     assert proved() == 2
     assert proved(dead=[None]) == 0
 
@@ -86,7 +86,7 @@ def test_the_dead_are_counted_where_nothing_can_run() -> None:
     ],
     ids=str,
 )
-def test_what_can_run_is_no_deadlock(changed: dict[str, list[Any]]) -> None:
+def test_a_plan_with_a_task_that_can_run_is_not_deadlocked(changed: dict[str, list[Any]]) -> None:
     assert proved(**changed) is None
 
 
@@ -102,21 +102,21 @@ def test_what_can_run_is_no_deadlock(changed: dict[str, list[Any]]) -> None:
     ],
     ids=str,
 )
-def test_what_others_do_is_no_sign_of_life(changed: dict[str, list[Any]]) -> None:
+def test_activity_of_others_does_not_disprove_a_deadlock(changed: dict[str, list[Any]]) -> None:
     assert proved(**changed) == 2
 
 
 @pytest.mark.parametrize(
     "what", ["runnable", "claims", "pending", "ready", "delayed", "gates", "dead"]
 )
-def test_what_may_not_be_read_proves_nothing(what: str) -> None:
+def test_an_unreadable_znode_prevents_the_proof(what: str) -> None:
     changed: dict[str, list[Any]] = {"claims": [["pending-1"]], "ready": [node(b"1", 2)]}
     changed[what] = [ZooKeeperError("not allowed")]
     with pytest.raises(ZooKeeperError, match="not allowed"):
         proved(**changed)
 
 
-def test_what_many_wakes_name_is_read_in_pieces() -> None:
+def test_tasks_named_by_many_pending_records_are_read_in_batches() -> None:
     pending_records = [f"pending-{number}" for number in range(3)]
     named = node((PENDING + b"\n") * READS_PER_REQUEST)
     assert proved(claims=[pending_records], pending=[named]) == 2

@@ -1,4 +1,4 @@
-"""Delayed entries are due by the wall clock here, or once their whole delay was seen."""
+"""Delayed entries are due by the local wall clock, or after their whole delay was observed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_an_entry_is_due_by_its_wall_clock() -> None:
     assert delays.next(12.0, WALL + 2) is None
 
 
-def test_an_entry_of_a_clock_that_is_ahead_waits_for_its_delay_and_no_longer() -> None:
+def test_an_entry_of_a_clock_that_is_ahead_waits_only_for_its_delay() -> None:
     delays = Delays()
     name = name_due(WALL + 3600)
     delays.listed([name], 10.0)
@@ -38,7 +38,7 @@ def test_an_entry_of_a_clock_that_is_ahead_waits_for_its_delay_and_no_longer() -
     assert [found for found, _ in delays.take(11.5, WALL + 1.5, 50)] == [name]
 
 
-def test_an_entry_of_a_clock_that_is_behind_is_due_too_early_by_as_much() -> None:
+def test_an_entry_of_a_slow_clock_is_due_too_early_by_as_much() -> None:
     """What docs/guarantees.md says of delays: no lower bound where clocks differ."""
     delays = Delays()
     behind_by_2, behind_by_60 = name_due(WALL - 2 + 3, 5), name_due(WALL - 60 + 3, 6)
@@ -47,7 +47,7 @@ def test_an_entry_of_a_clock_that_is_behind_is_due_too_early_by_as_much() -> Non
     assert delays.next(10.0, WALL) == (behind_by_2, 11.0)
 
 
-def test_an_entry_without_its_delay_waits_for_its_time() -> None:
+def test_an_entry_without_a_known_delay_waits_for_its_due_time() -> None:
     delays = Delays()
     name = name_due(WALL + 3600)
     delays.listed([name], 10.0)
@@ -57,7 +57,7 @@ def test_an_entry_without_its_delay_waits_for_its_time() -> None:
     assert delays.take(3610.0, WALL + 3600, 50)
 
 
-def test_those_that_may_not_be_moved_keep_no_others_waiting() -> None:
+def test_entries_that_may_not_be_moved_do_not_block_others() -> None:
     delays = Delays()
     shut, other = [name_due(WALL - 9, task) for task in range(50)], name_due(WALL - 1, 77)
     delays.listed([*shut, other], 10.0)
@@ -81,7 +81,7 @@ def test_those_that_may_not_be_moved_keep_no_others_waiting() -> None:
     assert len(delays.take(260.0, WALL + 260, 50)) == 50
 
 
-def test_an_entry_that_rested_has_still_waited_for_its_delay() -> None:
+def test_an_entry_that_rested_does_not_wait_for_its_delay_again() -> None:
     delays = Delays()
     far = name_due(WALL + 3600)
     delays.listed([far], 10.0)
@@ -94,7 +94,7 @@ def test_an_entry_that_rested_has_still_waited_for_its_delay() -> None:
     assert delays.take(11.0 + REST_S, WALL + 40, 50)
 
 
-def test_one_that_is_gone_is_forgotten() -> None:
+def test_an_entry_that_is_no_longer_listed_is_forgotten() -> None:
     delays = Delays()
     first, second = name_due(WALL + 3600, 5), name_due(WALL + 3600, 6)
     delays.listed([first, second], 10.0)
@@ -105,7 +105,7 @@ def test_one_that_is_gone_is_forgotten() -> None:
     assert delays.take(20.0, WALL, 50) == []
 
 
-def test_an_entry_that_is_taken_while_its_delay_is_read_is_not_due_once_more() -> None:
+def test_an_entry_taken_while_its_delay_is_read_is_not_due_again() -> None:
     """As when the server is away meanwhile: a worker would ask for it again without a pause."""
     delays = Delays()
     first, second = name_due(WALL + 10, 5), name_due(WALL + 3600, 6)
@@ -127,7 +127,7 @@ class Counting(dict[str, float]):
         return super().items()
 
 
-def test_many_entries_are_not_gone_through_at_each_turn_of_the_worker() -> None:
+def test_a_turn_of_the_worker_does_not_scan_all_delayed_entries() -> None:
     """With a walk through 20 000 of them 2 000 turns took a minute."""
     delays = Delays()
     names = [name_due(WALL + 60, task) for task in range(200)]

@@ -1,4 +1,4 @@
-"""The analysis of the demonstration: right figures, whatever way the files are split and merged."""
+"""The analysis of the demonstration gives right figures however files are split and merged."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_definitions_are_counted_at_any_depth_and_imports_once_per_file(folder: 
     assert package.largest[0].name == "pack", "it is named after its folder"
 
 
-def test_files_that_do_not_parse_are_named_and_not_counted(folder: Path) -> None:
+def test_files_with_syntax_errors_are_named_and_not_counted(folder: Path) -> None:
     summary = analysis.analyse(str(folder), ["pack/null.py", "pack/broken.py", "alpha.py"])
     assert summary.unparsed == ("pack/broken.py", "pack/null.py")
     assert summary.files == 1
@@ -102,7 +102,7 @@ def test_the_most_imported_modules_rank_by_number_then_by_name() -> None:
     assert analysis.most_imported(summary) == [("sys", 3), ("abc", 2), ("re", 2)]
 
 
-def test_one_line_says_who_executes_a_task(
+def test_a_single_line_says_who_executes_a_task(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     context = SimpleNamespace(name="parse os", attempt=2, worker="w")

@@ -1,4 +1,4 @@
-"""The files of `deploy/`: Prometheus takes the rules, and each alert fires where it has to."""
+"""The files of `deploy/`: Prometheus accepts the rules, and each alert fires when it must."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_prometheus_takes_the_configuration_and_the_rules() -> None:
     assert "SUCCESS" in run("check", "config", "prometheus.yml")
 
 
-def test_each_alert_fires_where_it_has_to() -> None:
+def test_each_alert_fires_when_it_must() -> None:
     run("test", "rules", "zkplan-alerts-test.yml")
     alerts = re.findall(r"- alert: (\w+)", (DEPLOY / "zkplan-alerts.yml").read_text())
     tested = (DEPLOY / "zkplan-alerts-test.yml").read_text()

@@ -1,4 +1,4 @@
-"""dev.py: what its commands run, and when runs side by side pass."""
+"""dev.py: what its commands run, and when parallel runs pass."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_run_that_collects_nothing_passes_only_with_a_selection(
     assert dev().passed(codes, arguments) is good
 
 
-def test_the_list_of_modules_is_what_the_modules_say() -> None:
+def test_the_list_of_modules_matches_their_docstrings() -> None:
     page = module_list.PAGE.read_text("utf-8")
     assert module_list.with_modules(page) == page, "run `python3 dev.py docs`"
 
@@ -69,7 +69,7 @@ def all_runs_of(command: str, monkeypatch: pytest.MonkeyPatch) -> list[list[str]
     return runs
 
 
-def test_a_share_of_the_faults_runs_with_every_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_of_the_faults_runs_with_every_change(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = runs_of("test", monkeypatch)
     assert set(runs) == {"embedded"}
     marked = runs["embedded"][runs["embedded"].index("-m") + 1]
@@ -90,7 +90,7 @@ def test_chaos_runs_every_fault_and_takeover_on_every_kind(monkeypatch: pytest.M
     assert "tests/chaos/test_access.py" in runs["ensemble"]
 
 
-def test_chaos_runs_what_is_marked_so_in_the_other_folder_too(
+def test_chaos_also_runs_the_integration_tests_that_are_marked_chaos(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Set-ups of test_a_profile_is_enough.py, and the rounds of test_keys_are_rotated.py."""
@@ -100,7 +100,7 @@ def test_chaos_runs_what_is_marked_so_in_the_other_folder_too(
 @pytest.mark.parametrize(
     ("beside", "code", "last"), [(0, 1, ["alone"]), (1, 0, ["alone"]), (2, 0, [])]
 )
-def test_what_runs_alone_runs_last_unless_ctrl_c_ended_the_others(
+def test_runs_that_need_the_machine_alone_come_last_unless_ctrl_c_ended_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beside: int, code: int, last: list[str]
 ) -> None:
     module = dev()
@@ -145,7 +145,7 @@ def test_runs_are_bounded_and_failures_are_listed_at_the_end(
     assert told.splitlines()[-1] == "FAILED tests/test_x.py::test_y - why"
 
 
-def test_what_fails_beside_the_tests_fails_the_whole(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_check_that_fails_beside_the_tests_fails_all(capfd: pytest.CaptureFixture[str]) -> None:
     module = dev()
     good = of("", "pytest")
     module.side_by_side([of("print('checked')"), good], at_once=1)
@@ -155,7 +155,7 @@ def test_what_fails_beside_the_tests_fails_the_whole(capfd: pytest.CaptureFixtur
     assert last.strip().endswith("x.py: no good")
 
 
-def test_the_modules_of_a_folder_are_dealt_out_to_runs_and_none_is_left_out() -> None:
+def test_each_module_of_a_folder_is_assigned_to_one_of_the_runs() -> None:
     dealt = dev().shares("tests/integ", 3)
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
     folder = _FILE.parent / "tests" / "integ"
@@ -163,7 +163,7 @@ def test_the_modules_of_a_folder_are_dealt_out_to_runs_and_none_is_left_out() ->
     assert sorted(name for share in dealt for name in share) == wanted
 
 
-def test_the_demo_installs_the_package_alone_and_other_commands_complete_it(
+def test_the_demo_installs_only_the_package_and_other_commands_add_the_tools(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     module, ran = dev(), list[str]()
@@ -185,7 +185,7 @@ def test_the_demo_installs_the_package_alone_and_other_commands_complete_it(
     assert installs("demo") == []
 
 
-def test_the_tools_are_those_of_the_lock_where_it_is_for_this_python(
+def test_tools_are_installed_from_the_lock_if_it_is_for_this_python(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     module, ran = dev(), list[list[str]]()
@@ -199,7 +199,7 @@ def test_the_tools_are_those_of_the_lock_where_it_is_for_this_python(
     assert ran[2][-4:] == ["--no-deps", "--no-build-isolation", "-e", "."]
 
 
-def test_an_interrupted_installation_is_made_anew(
+def test_an_interrupted_installation_is_repeated(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     module, ran = dev(), list[str]()

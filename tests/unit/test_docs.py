@@ -76,7 +76,7 @@ def test_every_command_is_documented() -> None:
     assert not missing
 
 
-def test_the_tables_of_options_are_what_the_code_says() -> None:
+def test_the_tables_of_options_match_the_code() -> None:
     page = PAGE.read_text("utf-8")
     assert with_task_options(with_options(page)) == page, "run `python3 dev.py docs`"
 
@@ -92,14 +92,14 @@ def test_every_invariant_is_stated_enforced_and_tested(invariant: str) -> None:
     assert tested
 
 
-def test_code_that_the_protocol_names_exists() -> None:
+def test_code_named_on_the_protocol_page_exists() -> None:
     names = set(_STEP.findall(read("docs/internals/protocol.md"))) - _NOT_CODE
     assert len(names) > 30
     assert not sorted(name for name in names if named(name) is None)
 
 
 @every_page
-def test_tests_that_a_page_names_exist(page: Path) -> None:
+def test_tests_named_on_a_page_exist(page: Path) -> None:
     missing = []
     for match in _TEST.finditer(page.read_text(encoding="utf-8")):
         file = TOP / match[0].partition("::")[0]
@@ -109,7 +109,7 @@ def test_tests_that_a_page_names_exist(page: Path) -> None:
 
 
 @every_page
-def test_relative_links_lead_somewhere(page: Path) -> None:
+def test_relative_links_have_a_target(page: Path) -> None:
     text = _FENCED.sub("", page.read_text(encoding="utf-8"))
     targets = [target.partition("#")[0] for target in _LINK.findall(text) if "://" not in target]
     assert not [
@@ -118,7 +118,7 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
 
 
 @every_page
-def test_the_rows_of_a_table_have_as_many_cells_as_its_head(page: Path) -> None:
+def test_the_rows_of_a_table_have_as_many_cells_as_its_header(page: Path) -> None:
     text = _FENCED.sub("", page.read_text(encoding="utf-8"))
     for table in re.findall(r"(?:^\|.*\|$\n?)+", text, re.MULTILINE):
         rows = table.splitlines()

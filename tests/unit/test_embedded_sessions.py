@@ -1,4 +1,4 @@
-"""Sessions of the embedded server at given times: never early, never stolen, never the same id."""
+"""Sessions of the embedded server at given times: they never expire early or reuse an id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sessions() -> Sessions:
     )
 
 
-def test_ids_stay_positive_numbers_of_64_bits() -> None:
+def test_session_ids_stay_positive_numbers_of_64_bits() -> None:
     for wall_ms in (0, 2**40 - 1, 2**40, 2**62):
         assert 0 < sessions().create(200, 0, wall_ms).id < 2**62
 
@@ -37,7 +37,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_sessions_expire_exactly_when_their_own_deadline_has_passed(
+def test_sessions_expire_exactly_when_their_deadline_has_passed(
     steps: list[tuple[str, int, int]],
 ) -> None:
     live, now_ms = sessions(), 0
@@ -71,7 +71,7 @@ def test_sessions_expire_exactly_when_their_own_deadline_has_passed(
         assert all(due_ms is not None and due_ms <= each.deadline_ms + 1 for each in known)
 
 
-def test_absences_keep_a_silent_session_one_time_out_longer_in_all() -> None:
+def test_absences_of_the_server_extend_a_silent_session_by_one_timeout_at_most() -> None:
     live = sessions()
     session = live.create(1000, 0, 5)
     now_ms = 0
@@ -83,7 +83,7 @@ def test_absences_keep_a_silent_session_one_time_out_longer_in_all() -> None:
     assert 1000 < now_ms <= 2000 + 700
 
 
-def test_a_session_heard_of_between_absences_is_forgiven_each() -> None:
+def test_a_session_heard_from_between_absences_is_extended_for_each() -> None:
     live = sessions()
     session = live.create(1000, 0, 5)
     for now_ms in range(1000, 20_000, 1000):
@@ -92,7 +92,7 @@ def test_a_session_heard_of_between_absences_is_forgiven_each() -> None:
         assert session.deadline_ms == now_ms + 1000
 
 
-def test_an_absence_longer_than_the_time_out_counts_whole() -> None:
+def test_an_absence_longer_than_the_timeout_extends_a_session_in_full() -> None:
     live = sessions()
     session = live.create(1000, 0, 5)
     live.forgive(900, 900)

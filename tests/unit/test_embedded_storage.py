@@ -1,4 +1,4 @@
-"""The data folder of the embedded server: what was committed is loaded, and nothing else ever."""
+"""The data folder of the embedded server: exactly the committed groups are loaded."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ EXTREMES = [
 
 
 @pytest.mark.parametrize("node", EXTREMES, ids=range(len(EXTREMES)))
-def test_every_field_comes_back(tmp_path: Path, node: Node) -> None:
+def test_every_stored_field_is_loaded_back(tmp_path: Path, node: Node) -> None:
     node.version, node.aversion, node.creates = -(2**31), 2**31 - 1, 2**31 - 1
     node.pzxid = node.czxid ^ 1
     path = "/\u00e4/" + "\U0001f600" * 3000
@@ -95,7 +95,7 @@ def test_every_field_comes_back(tmp_path: Path, node: Node) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_groups_of_all_kinds_add_up_over_restarts(tmp_path: Path, seed: int) -> None:
+def test_groups_of_all_kinds_are_loaded_back_after_each_restart(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     storage = opened(tmp_path)
     for group in story(60, seed):
@@ -108,7 +108,7 @@ def test_groups_of_all_kinds_add_up_over_restarts(tmp_path: Path, seed: int) -> 
     assert load(tmp_path) == group.after
 
 
-def test_large_data_is_not_written_again_with_a_new_child(tmp_path: Path) -> None:
+def test_large_data_is_not_rewritten_for_a_new_child(tmp_path: Path) -> None:
     storage = opened(tmp_path)
     parent = Node(b"x" * 1_000_000, 0, 1, 1, 1)
     storage.commit(zxid=1, last_session=0, nodes=[(1, "/p", parent)])
@@ -124,7 +124,7 @@ def test_large_data_is_not_written_again_with_a_new_child(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("sync", [True, False], ids=["flushed", "fast"])
-def test_a_log_cut_anywhere_gives_the_groups_before_the_cut(tmp_path: Path, sync: bool) -> None:
+def test_a_log_cut_anywhere_loads_the_groups_before_the_cut(tmp_path: Path, sync: bool) -> None:
     storage = opened(tmp_path / "data", sync)
     pictures = [EMPTY]
     for group in story(12, sizes=(1, 2, 8)):
@@ -176,7 +176,7 @@ def test_a_forked_child_neither_keeps_the_lock_nor_uses_the_folder(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_no_damage_of_what_a_killed_server_left_goes_unnoticed(tmp_path: Path) -> None:
+def test_damage_to_the_files_of_a_killed_server_is_always_noticed(tmp_path: Path) -> None:
     storage = opened(tmp_path / "data")
     for group in story(15):
         save(storage, group)
@@ -226,7 +226,7 @@ def test_another_format_is_refused_with_what_to_do(tmp_path: Path) -> None:
     ],
     ids=["written", "kept open", "read"],
 )
-def test_a_database_that_another_program_has_open_is_said_to_be_open(
+def test_a_database_open_in_another_program_is_reported_as_open(
     tmp_path: Path, doing: list[str]
 ) -> None:
     written(tmp_path, 1)
@@ -242,7 +242,7 @@ def test_a_database_that_another_program_has_open_is_said_to_be_open(
     assert load(tmp_path) != EMPTY
 
 
-def test_a_folder_that_may_not_be_written_is_refused() -> None:
+def test_a_folder_without_write_permission_is_refused() -> None:
     folder = Path(tempfile.mkdtemp())
     user = os.geteuid()
     folder.chmod(0o555)
@@ -265,7 +265,7 @@ def test_the_files_are_private(tmp_path: Path) -> None:
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_defect_of_the_caller_ends_the_use_of_the_folder(tmp_path: Path) -> None:
+def test_an_inconsistent_commit_ends_the_use_of_the_folder(tmp_path: Path) -> None:
     storage = opened(tmp_path)
     first, second = story(2)
     save(storage, first)
@@ -325,7 +325,7 @@ def test_a_forked_child_that_ends_leaves_the_log_of_its_parent(tmp_path: Path) -
     storage.close()
 
 
-def test_an_address_of_another_holder_is_given_to_nobody(tmp_path: Path) -> None:
+def test_an_address_of_an_earlier_lock_holder_is_not_returned(tmp_path: Path) -> None:
     before = FolderLock(tmp_path)
     before.publish_address("127.0.0.1:1")
     assert address_of(tmp_path) == "127.0.0.1:1"
@@ -335,7 +335,7 @@ def test_an_address_of_another_holder_is_given_to_nobody(tmp_path: Path) -> None
     before.release()
 
 
-def test_an_address_of_ipv6_gets_brackets(tmp_path: Path) -> None:
+def test_an_ipv6_address_is_written_in_brackets(tmp_path: Path) -> None:
     held = FolderLock(tmp_path)
     for told in ("::1:2181", "[::1]:2181"):
         held.publish_address(told)
@@ -343,7 +343,7 @@ def test_an_address_of_ipv6_gets_brackets(tmp_path: Path) -> None:
     held.release()
 
 
-def test_a_lock_is_released_although_its_address_stays(tmp_path: Path) -> None:
+def test_a_lock_is_released_even_if_its_address_cannot_be_removed(tmp_path: Path) -> None:
     held = FolderLock(tmp_path)
     (tmp_path / "address").mkdir()
     held.release()

@@ -1,4 +1,4 @@
-"""A process that is killed at any write of its storage loses no group, and halves none."""
+"""A process killed at any write of its storage loses no group and leaves none half written."""
 
 from __future__ import annotations
 

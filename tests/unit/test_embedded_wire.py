@@ -1,4 +1,4 @@
-"""The embedded server reads what clients write, refuses garbage by name, and is read by kazoo.
+"""The embedded server reads requests, refuses garbage with a reason, and is understood by kazoo.
 
 What real answers look like, byte by byte, tests/differential compares with a ZooKeeper.
 """
@@ -131,7 +131,7 @@ UNDERSTOOD: list[tuple[bytes, Any]] = [
     (frame(7, None, None, 1), SetAcl("", (), 1)),
     (frame(1, "/a", b"", [(31, "auth", None)], 0), Create("/a", acl=(Acl(31, "auth", ""),))),
     (frame(6, b"/\xff\xc3(\xed\xa0\x80"), ask.GetAcl("/\ufffd\ufffd(\ufffd")),
-    # What follows a request is ignored.
+    # Bytes after a request are ignored.
     (frame(6, b"/a") + b"garbage", ask.GetAcl("/a")),
 ]
 
@@ -142,7 +142,7 @@ def test_a_request_is_understood(body: bytes, request_: Any) -> None:
     assert type(wire.parse(body)[1]) is type(request_)
 
 
-def test_in_a_multi_the_flags_of_a_create_decide_and_not_its_kind() -> None:
+def test_the_flags_of_a_create_in_a_multi_decide_and_not_its_kind() -> None:
     pairs = [
         ((15, False, -1, "/a", b"", OPEN, 1), Create("/a", ephemeral=True)),
         ((1, False, -1, "/b", b"", OPEN, 4), Create("/b", container=True, with_stat=True)),
@@ -154,7 +154,7 @@ def test_in_a_multi_the_flags_of_a_create_decide_and_not_its_kind() -> None:
     assert wire.parse(multi)[1] == ask.Multi(tuple(op for _, op in pairs))
 
 
-def test_the_open_list_and_null_data_are_one_object_each() -> None:
+def test_the_open_access_list_and_null_data_are_singletons() -> None:
     assert wire.parse(frame(1, "/a", None, OPEN, 0))[1].acl is OPEN_ACL  # type: ignore[union-attr]
     assert wire.parse(frame(5, "/a", None, 1))[1].data is NO_DATA  # type: ignore[union-attr]
     assert wire.parse(frame(5, "/a", b"", 1))[1].data is not NO_DATA  # type: ignore[union-attr]
@@ -171,7 +171,7 @@ REFUSED = [
     frame(22, (4, False, -1, None, False), MULTI_END),
     frame(101, long(1), None, [], []),
     frame(101, long(1), [None], [], []),
-    # What a multi cannot hold, no end, a time to live without the time.
+    # An operation that a multi cannot hold, a missing end, a TTL node without its TTL.
     *(frame(14, (kind, False, -1, "/a", b"", 1), MULTI_END) for kind in (4, 7, 99, -1)),
     *(frame(22, (kind, False, -1, "/a", b"", 1), MULTI_END) for kind in (1, 12)),
     frame(14, (13, False, -1, "/a", -1)),
@@ -196,7 +196,7 @@ def test_a_malformed_request_is_refused_by_its_number(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"1234567", frame(100, 0, "digest")])
-def test_where_nothing_can_be_answered_the_error_carries_no_xid(body: bytes) -> None:
+def test_an_error_that_cannot_be_answered_carries_no_xid(body: bytes) -> None:
     with pytest.raises(WireError) as caught:
         wire.parse(body)
     assert caught.value.xid is None
@@ -230,7 +230,7 @@ def test_a_request_cut_short_anywhere_is_refused(body: bytes) -> None:
             wire.parse(body[:size])
 
 
-def test_a_request_to_connect_is_understood_with_and_without_the_last_byte() -> None:
+def test_a_connect_request_is_understood_with_and_without_the_last_byte() -> None:
     body = bytes(kazoo.Connect(0, 2**62, -5, -(2**63), b"secret", True).serialize())
     asked = ask.ConnectRequest(2**62, -5, -(2**63), b"secret", True)
     assert wire.parse_connect(body) == asked
@@ -272,14 +272,14 @@ def test_names_of_any_length_are_read_by_kazoo(names: list[str]) -> None:
         ["a" * 200],
     ],
 )
-def test_long_lists_of_names_of_one_length_and_not_quite_are_read_by_kazoo(last: list[str]) -> None:
+def test_kazoo_reads_long_lists_of_names_of_equal_and_mixed_lengths(last: list[str]) -> None:
     for names in ([*["wxyz"] * 300, *last], [*last, *["wxyz"] * 300]):
         body = wire.reply(3, 2**40, ask.GetEphemerals(""), names)[20:]
         assert kazoo.GetChildren.deserialize(body, 0) == names
         assert len(body) == 4 + sum(4 + len(name.encode()) for name in names)
 
 
-def test_half_of_a_surrogate_pair_is_written_as_a_question_mark() -> None:
+def test_a_lone_surrogate_is_written_as_a_question_mark() -> None:
     assert wire.reply(3, 4, Create("/a"), "/\ud800x")[20:] == packed("/?x")
     names = ["/\ud800x", "/b"]
     assert wire.reply(3, 4, ask.GetEphemerals(""), names)[20:] == packed(["/?x", "/b"])

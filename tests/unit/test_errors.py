@@ -1,4 +1,4 @@
-"""The errors: drawn in the docstring as they are, they travel, and show the lines of the user."""
+"""Errors match their tree in the docstring, can be serialised, and show the lines of the user."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def drawn() -> dict[str, str | None]:
     return found
 
 
-def test_the_tree_in_the_docstring_is_the_tree_of_classes() -> None:
+def test_the_tree_in_the_docstring_matches_the_error_classes() -> None:
     classes: dict[str, str | None] = {
         name: kind.__bases__[0].__name__ if kind is not ZkplanError else None
         for name, kind in CLASSES.items()
@@ -82,7 +82,7 @@ def test_every_error_says_what_it_means(name: str) -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_raised_in_a_task_reaches_the_author_whole(error: ZkplanError) -> None:
+def test_an_error_raised_in_a_task_reaches_the_author_with_all_fields(error: ZkplanError) -> None:
     for copy in (pickle.loads(pickle.dumps(error)), codec.load(codec.dump(error))):
         assert type(copy) is type(error)
         assert str(copy) == str(error)
@@ -120,7 +120,7 @@ def test_the_error_of_a_task_has_a_traceback_of_one_frame() -> None:
     assert isinstance(told.value.__cause__, TaskFailed)
 
 
-def test_a_bug_is_shown_as_a_whole() -> None:
+def test_a_bug_of_zkplan_is_shown_with_its_full_traceback() -> None:
     def deep() -> None:
         raise InvariantViolated("of zkplan")
 

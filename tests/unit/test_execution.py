@@ -1,4 +1,4 @@
-"""Running one claimed task: what its end says, and what is never run."""
+"""Running one claimed task: what its outcome holds, and when it is not run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def add(*numbers: int, plus: int = 0) -> int:
         (True, True, True),
     ],
 )
-def test_a_result_that_will_be_kept_has_its_name_and_takes_no_byte_more(
+def test_a_kept_result_carries_its_task_name_and_other_results_no_extra_byte(
     keep: bool | None, has_edges: bool, is_named: bool, runner: Runner
 ) -> None:
     job = job_of(add, (1, 2), options=TaskOptions(name="sum", keep=keep))
@@ -71,7 +71,7 @@ def test_a_result_that_will_be_kept_has_its_name_and_takes_no_byte_more(
 @pytest.mark.parametrize(
     "kind", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError]
 )
-def test_a_function_that_wants_to_end_the_process_ends_its_attempt_only(
+def test_a_function_that_exits_the_process_ends_only_its_attempt(
     runner: Runner, kind: type[BaseException]
 ) -> None:
     def leave() -> None:
@@ -85,7 +85,7 @@ def test_a_function_that_wants_to_end_the_process_ends_its_attempt_only(
     HOSTILE,
 )
 @pytest.mark.parametrize("retry_if", [None, "builtins:KeyError"])
-def test_an_error_that_cannot_be_formatted_ends_its_attempt_alone_and_shows_the_rest(
+def test_an_unformattable_error_ends_only_its_attempt_and_shows_the_rest(
     runner: Runner,
     make: Callable[[], BaseException],
     kind: str,
@@ -103,14 +103,14 @@ def test_an_error_that_cannot_be_formatted_ends_its_attempt_alone_and_shows_the_
     settle(ended, CODEC, PATHS)
 
 
-def test_a_traceback_whose_source_cannot_be_read_names_its_places(runner: Runner) -> None:
+def test_a_traceback_without_readable_source_names_its_lines(runner: Runner) -> None:
     found = failure(runner.run(job_of(from_a_closed_archive)))
     assert (found.kind, found.message) == ("ValueError", "no page")
     assert 'File "page.py", line 2, in render' in found.traceback
     assert "cannot format this traceback: RuntimeError" in found.traceback
 
 
-def test_an_error_of_a_module_whose_message_cannot_be_made_leaves_the_task_to_others(
+def test_an_import_error_that_cannot_be_shown_leaves_the_task_to_others(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(name: str) -> None:
@@ -121,7 +121,7 @@ def test_an_error_of_a_module_whose_message_cannot_be_made_leaves_the_task_to_ot
     assert "parser_error cannot be imported: Mute" in runner.run(job).cannot_run
 
 
-def test_a_huge_message_and_a_deep_traceback_are_cut(runner: Runner) -> None:
+def test_a_huge_message_and_a_deep_traceback_are_shortened(runner: Runner) -> None:
     def deep(level: int) -> None:
         if level == 0:
             raise ValueError("x" * 1_000_000)
@@ -140,7 +140,7 @@ def test_a_result_that_cannot_be_serialised_is_a_failure(runner: Runner) -> None
     assert "generator" in found.message
 
 
-def test_a_failure_is_as_small_at_any_depth_of_a_cascade_and_names_its_root(
+def test_a_cascaded_failure_stays_small_at_any_depth_and_names_its_root(
     runner: Runner,
 ) -> None:
     text = "x" * 5000
@@ -170,7 +170,7 @@ def test_a_result_decided_by_an_earlier_claim_is_delivered_without_a_run(runner:
     assert ran == []
 
 
-def test_an_outcome_that_is_partly_delivered_stays_as_it_is() -> None:
+def test_a_partly_delivered_outcome_is_not_replaced_by_a_later_failure() -> None:
     job = job_of(note)
     job.loaded.edges = [("prov-0000000001", edges.Edge("0000000013", "0000000000", 1, "5000"))]
     job.plan = PlanRecord("plan", "uid", 0.0, on_failure="cascade")
@@ -182,7 +182,7 @@ def test_an_outcome_that_is_partly_delivered_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "dep-0000000001 is still missing"])
-def test_nothing_runs_with_an_argument_missing(runner: Runner, damage: str) -> None:
+def test_a_task_with_a_missing_argument_is_not_run(runner: Runner, damage: str) -> None:
     job = job_of(note, (Edge(0), Edge(1)), (value(1), value(2)))
     job.loaded.arguments.pop()
     job.loaded.damage = damage
@@ -223,7 +223,7 @@ def test_a_task_that_killed_all_its_workers_says_so(
     assert ended.final
 
 
-def test_the_worker_that_a_task_was_lost_with_is_named(runner: Runner) -> None:
+def test_the_worker_that_lost_a_task_is_named(runner: Runner) -> None:
     job = job_of(note, options=TaskOptions(attempts=2), a=2)
     job.loaded.claim.n = 3
     runner.vanished.note(job.claim.task_path, 1, "earlier")
@@ -252,7 +252,7 @@ def test_losses_are_forgotten_with_their_plan(runner: Runner) -> None:
     assert runner.vanished.before(job.claim) == ""
 
 
-def test_a_function_that_meets_undecodable_data_itself_has_failed(runner: Runner) -> None:
+def test_a_function_that_raises_payload_undecodable_itself_has_failed(runner: Runner) -> None:
     """Otherwise the task would be left to other workers for ever, without using an attempt."""
 
     def ask_another_task() -> None:
@@ -273,7 +273,7 @@ def be_written_off() -> None:
     settle_failure(job, time_out(job), CODEC, PATHS)
 
 
-def test_a_late_end_changes_nothing_in_the_history_of_a_written_off_job(
+def test_the_late_end_of_a_written_off_job_does_not_change_its_history(
     runner: Runner,
 ) -> None:
     runner.output_max = 1000

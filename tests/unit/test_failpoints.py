@@ -1,4 +1,4 @@
-"""The named points of the code: nothing unless armed; they delay, stop once, and kill."""
+"""Failpoints do nothing unless armed; an armed one delays, fails, stops or kills."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _disarmed() -> Iterator[None]:
         ("here=kill:0", ["here"] * 100, []),
     ],
 )
-def test_an_armed_point_delays_and_others_do_not(
+def test_an_armed_failpoint_delays_and_others_do_not(
     monkeypatch: pytest.MonkeyPatch, armed: str, reached: list[str], delays: list[float]
 ) -> None:
     slept: list[float] = []
@@ -48,7 +48,7 @@ def test_an_armed_point_delays_and_others_do_not(
     assert slept == delays
 
 
-def test_a_point_that_is_made_to_fail_raises_an_error_of_the_system() -> None:
+def test_a_failpoint_armed_to_fail_raises_an_os_error() -> None:
     failpoints.arm("here=fail:1:1")
     failpoints.reach("here")
     for _ in range(2):
@@ -57,7 +57,7 @@ def test_a_point_that_is_made_to_fail_raises_an_error_of_the_system() -> None:
 
 
 @pytest.mark.parametrize("text", ["here", "here=jump", "here=sleep", "=stop", "here=sleep:long"])
-def test_a_text_of_another_form_is_refused(text: str) -> None:
+def test_a_malformed_failpoint_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         failpoints.arm(text)
 

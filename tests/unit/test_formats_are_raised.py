@@ -1,4 +1,4 @@
-"""Bytes that change without a new format are found here; other formats are refused in words."""
+"""Changed bytes require a new format, and other formats are refused with a clear message."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from . import golden
 PART = "history-0000000003-0000000003-9-" + "0" * 32
 
 
-def test_bytes_that_have_changed_have_another_format() -> None:
+def test_changed_bytes_require_another_format() -> None:
     for name, text in golden.made().items():
         file = golden.FILES / name
         assert file.exists(), f"{name} is missing: write it with `{golden.COMMAND}`"
@@ -43,7 +43,7 @@ def old(name: str) -> list[str]:
     return (golden.FILES / name).read_text().splitlines()
 
 
-def test_each_payload_of_the_formats_before_is_refused_in_words() -> None:
+def test_each_payload_of_an_earlier_format_is_refused_with_a_clear_message() -> None:
     for number, name in enumerate(("payloads-z1.txt", "payloads-e2.txt"), 1):
         words = rf"an older zkplan \(format {number}; this one reads 3\)"
         for line in old(name):
@@ -53,7 +53,7 @@ def test_each_payload_of_the_formats_before_is_refused_in_words() -> None:
                     Codec().open(b"TVELG", payload)
 
 
-def test_an_exported_plan_of_the_format_before_is_refused_in_words(tmp_path: Path) -> None:
+def test_an_exported_plan_of_an_earlier_format_is_refused_with_a_reason(tmp_path: Path) -> None:
     file = tmp_path / "old"
     file.write_bytes(gzip.compress("\n".join((*old("archive-2.txt"), "")).encode()))
     with (

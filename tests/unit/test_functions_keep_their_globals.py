@@ -1,4 +1,4 @@
-"""Functions that travel by value take their globals along, also when many threads send some."""
+"""Functions that travel by value keep their globals, even if many threads send them at once."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_function_by_value_never_touches_the_standard_output(
     assert load_function(dump_function(by_value()))(6) == 7
 
 
-def test_a_relative_import_of_a_function_by_value_starts_at_its_package() -> None:
+def test_a_relative_import_in_a_function_by_value_starts_at_its_package() -> None:
     space: dict[str, Any] = {"__name__": "__main__", "__package__": "zkplan.values"}
     exec(
         "def work():\n    from .pickle_by_value import global_names\n    return global_names", space

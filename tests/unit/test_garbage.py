@@ -1,4 +1,4 @@
-"""Whatever stands in a znode or is its name: reading it ends no worker, and is told once."""
+"""Reading any znode, whatever its data or name, ends no worker and is reported once."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ ANY_KIND = VALUE + FAILURE + TASK + LOG
 @pytest.mark.parametrize(
     "line", [b"1 2  3", b"   ", b"1 2 3", b"\xff 1 2 3", b"1 2 9" + b"9" * 5000]
 )
-def test_a_damaged_line_of_a_wake_is_passed_over(line: bytes) -> None:
+def test_a_damaged_line_of_a_pending_record_is_skipped(line: bytes) -> None:
     good = Dependent("0000000003", TASK_NUMBER, 2, "5000")
     assert pending_dependents(line + b" 4\n" + pending_bytes([good]))[-1] == good
     assert pending_dependents(line + b"\n" + pending_bytes([good])) == [good]
 
 
 @pytest.mark.parametrize("entry", ["a/b-1", "٣٣٣٣-1", "50", 5000, None, "\ud800\ud800\ud800\ud800"])
-def test_only_a_rank_gets_from_a_record_into_a_path(entry: Any) -> None:
+def test_only_a_valid_rank_is_taken_from_a_record_into_a_path(entry: Any) -> None:
     edge = as_json({"dep": f"task-{TASK_NUMBER}/dep-0000000001", "k": 1, "entry": entry})
     with pytest.raises(PayloadUndecodable, match="entry of its dependent"):
         Edge.from_bytes(edge)
@@ -60,7 +60,7 @@ def as_json(value: dict[str, Any]) -> bytes:
 
 
 @given(PICKLES)
-def test_data_that_another_python_wrote_is_undecodable_and_says_which(data: bytes) -> None:
+def test_data_of_another_python_is_undecodable_and_the_version_is_named(data: bytes) -> None:
     major, minor = sys.version_info[:2]
     other = bytes([major, minor + 1])
     try:
@@ -80,7 +80,7 @@ def test_a_payload_is_opened_only_as_the_kind_asked_for() -> None:
 
 
 @pytest.mark.parametrize("chroot", ["/team", "/über/tief", "/日本"])
-def test_created_paths_are_cut_free_of_any_chroot(chroot: str) -> None:
+def test_the_chroot_is_removed_from_created_paths(chroot: str) -> None:
     path = f"{chroot}/ä/task-0000000007".encode()
     answer = struct.pack("!iBii", 1, 0, 0, len(path)) + path + struct.pack("!iBi", -1, 1, -1)
     packet = wire.MultiPacket(
@@ -99,7 +99,7 @@ def listed(view: PlanView, names: list[str]) -> list[str]:
     return view.take(len(names)).names
 
 
-def test_more_strange_names_than_are_remembered_make_no_worker_look_for_ever() -> None:
+def test_too_many_strange_names_to_remember_do_not_cause_endless_listings() -> None:
     view = PlanView("0000000001", "/r/plan-0000000001")
     names = [f"strange-{number}" for number in range(3 * STRANGE_MAX)]
     assert listed(view, names) == []
@@ -124,7 +124,7 @@ def listed_by(step: Step[list[str]], read: ReadChildren, found: list[str]) -> li
     return ended.value.value  # type: ignore[no-any-return]
 
 
-def test_only_what_the_counter_named_is_a_plan() -> None:
+def test_only_a_znode_named_by_the_sequence_counter_is_a_plan() -> None:
     found = ["plan-x", "plan-", "plan-٣٣٣٣٣٣٣٣٣٣", "plan-00000000001", "plan-0000000007"]
     assert listed_by(list_plans(Paths("/r")), ReadChildren("/r"), found) == ["0000000007"]
 
@@ -148,7 +148,7 @@ def outcome(error: Exception, complaints: Complaints) -> str:
     return str(ended.value.value)
 
 
-def test_damage_in_the_tree_ends_its_step_alone_and_is_logged_once(
+def test_damage_in_the_tree_ends_only_its_step_and_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     complaints = Complaints()
@@ -162,14 +162,14 @@ def test_damage_in_the_tree_ends_its_step_alone_and_is_logged_once(
 @pytest.mark.parametrize(
     "error", [ZooKeeperUnavailable("x"), ClientClosed("x"), AssertionError("x")]
 )
-def test_a_lost_connection_and_a_bug_are_not_contained(error: Exception) -> None:
+def test_a_lost_connection_and_a_bug_are_raised_and_not_contained(error: Exception) -> None:
     step = contained(asks(), Complaints(), "/x", None)
     next(step)
     with pytest.raises(type(error)):
         step.throw(error)
 
 
-def test_a_bounded_number_of_complaints_is_remembered(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_limited_number_of_complaints_is_remembered(caplog: pytest.LogCaptureFixture) -> None:
     complaints = Complaints()
     for number in range(TOLD_MAX + 1):
         complaints.tell(f"message {number}")

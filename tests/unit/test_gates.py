@@ -1,4 +1,4 @@
-"""`zkplan.when`: what it refuses, and what of a znode fits it."""
+"""`zkplan.when`: which conditions it refuses, and which znodes fulfil a condition."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def znode(data: bytes, version: int = 3) -> Seen:
         ("/a", {"timeout": "5"}, "timeout must be more than 0 seconds"),
     ],
 )
-def test_what_makes_no_condition_is_refused(path: Any, options: Any, said: str) -> None:
+def test_an_invalid_condition_is_refused(path: Any, options: Any, said: str) -> None:
     with pytest.raises(InvalidTask, match=said):
         when(path, **options)
 
 
-def test_a_condition_fits_a_znode_and_checks_what_zookeeper_can_check() -> None:
+def test_a_condition_is_evaluated_and_becomes_a_check_that_zookeeper_can_make() -> None:
     gone, here = Seen(None), znode(b"x")
     cases = [
         (when("/a"), [False, True], [Check("/a", 3)]),
@@ -56,7 +56,7 @@ def test_a_condition_fits_a_znode_and_checks_what_zookeeper_can_check() -> None:
     assert here.guard(two) == [Check("/a", -1)]
 
 
-def test_a_condition_is_put_into_an_envelope_and_nothing_else_is_taken() -> None:
+def test_a_condition_is_sealed_and_nothing_else_is_opened_as_a_condition() -> None:
     condition = Condition("/a", "value", b"\xff", timeout=1.5, take=False)
     codec = Codec()
     sealed = sealed_condition(codec, condition)
@@ -72,5 +72,5 @@ def test_a_value_that_is_too_large_fails_the_gate_with_its_size() -> None:
     large = argument(codec, condition, znode(b"x" * 600_000))
     with pytest.raises(InvalidTask, match="znode /a holds 600000 bytes, and a gate hands on"):
         passed(load(codec.open(VALUE, large)[1]))
-    # Who only waits for it takes no value.
+    # A task that only waits for the gate takes no value.
     assert argument(codec, condition._replace(take=False), znode(b"x" * 600_000)) == codec.none

@@ -1,4 +1,4 @@
-"""How the page groups the graph of a plan, in node: few boxes, which open down to single tasks."""
+"""The page groups the graph of a plan into few boxes that open down to single tasks (in node)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def pictures(nodes: list[dict[str, Any]], edges: set[tuple[int, int]]) -> list[d
     return found
 
 
-def test_ten_thousand_random_tasks_are_few_boxes_that_open_down_to_single_tasks() -> None:
+def test_ten_thousand_tasks_make_few_boxes_that_open_down_to_single_tasks() -> None:
     chance = random.Random(7)
     layers, wide = 50, 200
     functions = ("load", "clean", "join", "write")

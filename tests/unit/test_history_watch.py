@@ -1,4 +1,4 @@
-"""A client that is cut off asks whether ZooKeeper was restored, and asks again until it knows."""
+"""A client that was disconnected checks whether ZooKeeper was restored, until it knows."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def watched(probes: list[Probe]) -> tuple[Transport, threading.Event]:
     return transport, used
 
 
-def test_a_client_that_could_not_ask_asks_again() -> None:
+def test_a_client_that_could_not_check_for_a_restore_checks_again() -> None:
     transport, _ = watched([Broken(0), Probe(50)])
     with pytest.raises(ServerRolledBack):
         transport.ask(ReadData("/"))
@@ -137,7 +137,7 @@ def test_a_client_whose_session_expired_still_knows_what_it_has_seen() -> None:
         transport.ask(ReadData("/"))
 
 
-def test_a_session_that_follows_an_expired_one_is_asked_about_too() -> None:
+def test_a_session_that_follows_an_expired_one_is_also_checked() -> None:
     """A server that went back takes it: the new session has seen nothing."""
     client, told = Client(), queue.SimpleQueue[BaseException | None]()
     client._session_timeout = 3_600_000  # it is not cut off that long
@@ -150,7 +150,7 @@ def test_a_session_that_follows_an_expired_one_is_asked_about_too() -> None:
     assert isinstance(told.get(timeout=WAIT_S), ServerRolledBack)
 
 
-def test_the_thread_that_reports_a_loss_waits_for_no_other(
+def test_the_thread_that_reports_a_loss_does_not_wait_for_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """That of kazoo: out of memory, a Thread may end at once, and its start would wait for ever."""
@@ -178,7 +178,7 @@ class Slow(Client):
             raise Exception("Cannot close connection until it is stopped")
 
 
-def test_a_transport_that_was_given_up_and_stops_late_can_be_closed(
+def test_an_abandoned_transport_that_stops_late_can_be_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kazoo_client, "_STOP_S", 0.0)

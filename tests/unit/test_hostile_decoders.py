@@ -1,4 +1,4 @@
-"""Every decoder of what is read from ZooKeeper gives a value or its documented error.
+"""Every decoder of data from ZooKeeper returns a value or raises its documented error.
 
 Whatever comes, and in bounded memory. A decoder without a fuzz test here makes a test fail: see
 `found_decoders`.
@@ -71,10 +71,10 @@ NAMED = re.compile(
 )
 READERS = ("loads", "unpack", "unpack_from", "b64decode")
 CODEC = Codec()
-#: What shows a record to people must be able to write it.
+#: The claim to test with when a drawn name is not that of a claim.
 CLAIM = layout.ClaimName("0000000001", "0000000002", 9_999_999_999, "u")
 SPAN = history.Span(7, 9, "merged-0000000007-0000000009.1", 1)
-#: Of a segment that is not packed, of one that is, and of none.
+#: The heads of an unpacked segment, of a packed one, and of none.
 HEADS = (history.MAGIC + b"j", history.MAGIC + b"z", b"")
 
 
@@ -218,8 +218,8 @@ ELSEWHERE_FUZZED = {
     "runtime.isolation.receive": "test_isolation: what is no packet is refused without decoding",
     "runtime.isolation_slot.Slot._hear_guard": "what it reads the guard wrote, which runs no task",
     "protocol.core.load.Reading.fill": "a step's: it decodes by Edge.from_bytes",
-    "values.keyring.parse_keys": "test_protection.test_any_text_is_keys_or_refused_and_not_shown",
-    "values.keyring.Ring.open": "test_protection.test_garbage_is_refused_and_never_opened",
+    "values.keyring.parse_keys": "test_protection.test_any_text_is_read_as_keys_or_refused_unshown",
+    "values.keyring.Ring.open": "test_protection.test_garbage_is_refused_by_a_key_ring",
     "values.keyring.Seal.open": "one of Ring.open",
     "values.keyring._Hash.open": "one of Ring.open",
     "values.aes_ed25519.Encrypting.open": "one of Ring.open",
@@ -260,7 +260,7 @@ def reads_bytes(function: ast.FunctionDef) -> bool:
     return any(isinstance(call, ast.Attribute) and call.attr in READERS for call in calls)
 
 
-def test_no_decoder_is_without_a_fuzz_test() -> None:
+def test_every_decoder_has_a_fuzz_test() -> None:
     found = set(found_decoders())
     assert len(found) > 20
     assert found - set(DECODERS) - set(ELSEWHERE_FUZZED) == set()
@@ -299,7 +299,7 @@ def test_a_decoder_gives_a_value_or_its_documented_error_for_any_bytes(name: str
     "size",
     [pytest.param(s, marks=pytest.mark.slow) if s in ("numbers", "twins") else s for s in HUGE],
 )
-def test_a_megabyte_of_garbage_costs_no_more_than_some_of_it(size: str) -> None:
+def test_a_megabyte_of_garbage_costs_bounded_memory_and_a_short_message(size: str) -> None:
     data = HUGE[size]
     for name, (decode, garbage, allowed) in DECODERS.items():
         tracemalloc.start()
@@ -311,7 +311,7 @@ def test_a_megabyte_of_garbage_costs_no_more_than_some_of_it(size: str) -> None:
 
 
 @given(BODIES)
-def test_what_options_say_can_be_reckoned_with(data: bytes) -> None:
+def test_decoded_options_hold_numbers_that_can_be_used(data: bytes) -> None:
     """The loop of a worker reckons with them, and would end by what cannot be reckoned."""
     try:
         options = task_options.TaskOptions.from_json(data)
@@ -329,7 +329,7 @@ def test_what_options_say_can_be_reckoned_with(data: bytes) -> None:
 
 
 @given(BODIES)
-def test_a_time_in_a_record_is_a_date(data: bytes) -> None:
+def test_a_time_in_a_record_can_be_shown_as_a_date(data: bytes) -> None:
     from datetime import datetime
 
     for decode, field in (
@@ -344,7 +344,7 @@ def test_a_time_in_a_record_is_a_date(data: bytes) -> None:
 
 
 @given(BODIES, NAMES)
-def test_a_claim_is_released_to_an_entry_that_workers_take(data: bytes, name: str) -> None:
+def test_a_claim_is_released_to_an_entry_that_workers_accept(data: bytes, name: str) -> None:
     claim = layout.parse_claim(name) or CLAIM._replace(n=7)
     facts = shared.claim_facts(data)
     entry = layout.Entry(facts.rank, claim.task, claim.n + 1, facts.a)
@@ -353,7 +353,7 @@ def test_a_claim_is_released_to_an_entry_that_workers_take(data: bytes, name: st
 
 
 @given(BODIES)
-def test_a_wake_publishes_only_entries_that_workers_take(data: bytes) -> None:
+def test_a_pending_record_publishes_only_entries_that_workers_accept(data: bytes) -> None:
     for dependent in shared.pending_dependents(data):
         assert layout.parse_entry(dependent.entry.name) == dependent.entry
         assert dependent.k >= 0

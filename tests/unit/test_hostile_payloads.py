@@ -1,4 +1,4 @@
-"""With keys, no payload that is not sealed for its place runs any code, wherever it is left."""
+"""With keys, a payload that is not sealed for its place runs no code, wherever it is put."""
 
 from __future__ import annotations
 
@@ -116,12 +116,12 @@ def runner() -> Runner:
     )
 
 
-def test_the_job_of_these_tests_runs_as_it_is() -> None:
+def test_the_unchanged_job_of_these_tests_runs() -> None:
     ended = runner().run(job())
     assert OURS.open(VALUE, ended.outcome)[1] == functions.named(codecs.dump(0), "len"), ended
 
 
-def test_a_bomb_that_we_signed_would_explode() -> None:
+def test_a_payload_that_runs_code_does_so_if_it_is_properly_signed() -> None:
     """Else these tests would show nothing."""
     sealed = OURS.seal(VALUE, bodies(VALUE)[0])
     codecs.load(OURS.open(VALUE, sealed)[1])
@@ -145,7 +145,7 @@ def test_a_forged_definition_is_not_run(envelope: bytes) -> None:
     assert unfinished.name_of(OURS, envelope) is None
 
 
-def test_what_was_moved_here_fails_for_good_and_an_unknown_key_is_left_to_others() -> None:
+def test_a_moved_payload_fails_its_task_and_an_unknown_key_leaves_it_to_others() -> None:
     value = OURS.seal_value([])
     moved, strange = RING.seal(b"elsewhere", value), THEIRS.seal(HERE, value)
     for sealed, told in (
@@ -185,7 +185,7 @@ def test_a_forged_log_is_not_decoded(envelope: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", bodies(VALUE)[:2])
-def test_a_value_that_is_not_asked_for_is_not_decoded(body: bytes) -> None:
+def test_a_value_not_asked_for_is_not_decoded(body: bytes) -> None:
     assert "bytes" in task_details._outcome(OURS, OURS.seal(VALUE, body))["outcome"]
     node = Node(OURS.seal(LOG, body), 0, 0, 0, 0, 0, 0)
     assert "bytes" in task_details._entry(OURS, node)

@@ -118,7 +118,7 @@ def test_few_modules_lie_at_the_top_of_the_package() -> None:
     assert len(list((TOP / "zkplan").glob("*.py"))) <= TOP_MODULES_MAX
 
 
-def test_old_words_are_found_as_words_and_in_identifiers() -> None:
+def test_old_words_are_found_in_texts_and_in_identifiers() -> None:
     found = ["a desk", "dead_at_standstill", "class Litter:", "the keeper"]
     passed = ["ZooKeeper", "KeeperState.EXPIRED", "ClickHouse Keeper", "arenaceous"]
     assert [bool(OLD_WORDS.search(text)) for text in found] == [True] * len(found)
@@ -137,7 +137,7 @@ FOLDERS_BELOW = {
 }
 
 
-def test_a_folder_of_tests_imports_the_tools_and_those_below_it_alone() -> None:
+def test_a_folder_of_tests_imports_only_the_tools_and_allowed_folders() -> None:
     folders = [path for path in (TOP / "tests").iterdir() if path.is_dir()]
     for path in [path for folder in folders for path in folder.rglob("*.py")]:
         folder = path.relative_to(TOP / "tests").parts[0]
@@ -151,7 +151,7 @@ def test_a_folder_of_tests_imports_the_tools_and_those_below_it_alone() -> None:
         assert used <= {folder, "tools", *FOLDERS_BELOW.get(folder, ())}, name_of(path)
 
 
-def test_no_file_speaks_of_the_machine_it_was_written_on() -> None:
+def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
     spoken = re.compile(r"/" + r"(work|root|tmp/venv)\b")
     suffixes = {".py", ".md", ".toml", ".yml", ".yaml", ""}
     for path in [*FILES, *TOP.glob("*"), *(TOP / "docs").rglob("*")]:
@@ -180,7 +180,7 @@ TYPES_NARROWED = {
 
 
 @pytest.mark.parametrize("module", WITH_EXAMPLES)
-def test_the_examples_in_the_docstrings_are_true(module: str) -> None:
+def test_the_examples_in_docstrings_pass(module: str) -> None:
     results = doctest.testmod(importlib.import_module(module))
     assert results.attempted > 0
     assert results.failed == 0

@@ -1,4 +1,4 @@
-"""What a worker needs of a listing with very many names stays small beside the listing itself."""
+"""The memory that a worker needs for a very long listing stays small beside the listing itself."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def with_a_task_that_cannot_run_here(seen: PlanView) -> None:
         pytest.param(with_a_task_that_cannot_run_here, marks=pytest.mark.slow),
     ],
 )
-def test_of_a_huge_listing_only_what_is_next_is_held(
+def test_only_the_next_entries_of_a_huge_listing_are_held(
     listing: Sequence[str], prepare: Callable[[PlanView], None]
 ) -> None:
     seen = view()
@@ -89,7 +89,7 @@ def test_of_a_huge_listing_only_what_is_next_is_held(
 
 
 @pytest.mark.slow
-def test_of_a_huge_listing_of_others_the_end_is_taken(listing: Sequence[str]) -> None:
+def test_the_last_entries_of_a_huge_listing_of_others_are_taken(listing: Sequence[str]) -> None:
     seen = view()
     others = (MANY, MANY + 1)  # no task number falls to this share
     with little_memory():
@@ -102,7 +102,7 @@ def test_of_a_huge_listing_of_others_the_end_is_taken(listing: Sequence[str]) ->
 @pytest.mark.parametrize(
     "odd", ["x", "ä" * 40, "y" * 127, "y" * 128, "y" * 400, "y" * 70_000, "5000-0000000001.10.2"]
 )
-def test_long_lists_are_decoded_as_short_ones_are(odd: str) -> None:
+def test_long_lists_are_decoded_like_short_ones(odd: str) -> None:
     texts = [*names(*range(2 * LONG_LIST)), odd, *names(7, 8), odd]
     body = b"before" + packed(texts)
     found, end = unpack_names(body + b"after", 6)
@@ -112,14 +112,14 @@ def test_long_lists_are_decoded_as_short_ones_are(odd: str) -> None:
 
 
 @pytest.mark.parametrize("last", [[], ["x"], ["y" * 17], ["x", "y" * 35]])
-def test_long_lists_of_names_of_one_length_and_not_quite_are_decoded(last: list[str]) -> None:
+def test_long_lists_of_names_of_equal_and_mixed_lengths_are_decoded(last: list[str]) -> None:
     texts = [*names(*range(2 * LONG_LIST)), *last]
     body = packed(texts)
     found, end = unpack_names(body + b"after", 0)
     assert (list(found), len(found), end) == (texts, len(texts), len(body))
 
 
-def test_of_a_sorted_listing_the_same_is_chosen_as_of_a_shuffled_one(
+def test_a_sorted_and_a_shuffled_listing_give_the_same_candidates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(listings, "_BATCH", 64)  # several, also of so few
@@ -133,7 +133,7 @@ def test_of_a_sorted_listing_the_same_is_chosen_as_of_a_shuffled_one(
 
 
 @pytest.mark.slow
-def test_the_check_of_a_huge_plan_holds_no_list_of_its_tasks() -> None:
+def test_checking_a_huge_plan_holds_no_list_of_its_tasks() -> None:
     found = ["ready", *(f"task-{number:010d}" for number in range(CHECKED))]
     tasks = unpack_names(packed(found), 0)[0]
     runnable = unpack_names(packed(names(*range(CHECKED))), 0)[0]
@@ -156,7 +156,7 @@ def test_the_check_of_a_huge_plan_holds_no_list_of_its_tasks() -> None:
         assert run_step(step, read, lambda answer: answer) == Report(tasks=CHECKED)
 
 
-def test_a_long_listing_that_is_used_up_does_not_make_the_plan_idle() -> None:
+def test_a_used_up_long_listing_does_not_make_the_plan_idle() -> None:
     seen = view()
     seen.update(running(names(*range(100))), (0, 1), 10.0)
     seen.take(100)

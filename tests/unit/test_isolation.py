@@ -1,4 +1,4 @@
-"""What a worker takes from the process of a task, and what options say of such processes."""
+"""Packets that a worker accepts from the process of a task, and the options of such processes."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def test_packets_arrive_as_they_were_sent(ends: Any, size: int) -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_packet_is_refused_without_decoding(ends: Any, sent: bytes) -> None:
+def test_an_invalid_packet_is_refused_without_decoding(ends: Any, sent: bytes) -> None:
     ours, theirs = ends
     theirs.send(sent)
     with pytest.raises(wire.Garbled):
         wire.receive(ours)
 
 
-def test_a_file_that_is_cut_or_too_large_is_refused(ends: Any) -> None:
+def test_a_truncated_or_too_large_file_is_refused(ends: Any) -> None:
     ours, theirs = ends
     line = b'{"kind":"a","sizes":[100000],"head":{},"in_file":true}\n'
     read, write = os.pipe()
@@ -121,7 +121,7 @@ def test_added_tasks_of_the_wrong_form_are_refused(plain: Any) -> None:
         from_plain(plain, [b"body"], CODEC)
 
 
-def test_the_share_of_memory_heeds_control_groups(tmp_path: Path) -> None:
+def test_available_memory_respects_control_groups(tmp_path: Path) -> None:
     proc, groups = tmp_path / "proc", tmp_path / "groups"
     (proc / "self").mkdir(parents=True)
     (groups / "memory").mkdir(parents=True)
@@ -148,7 +148,7 @@ def options_of(fn: Any, defaults: TaskOptions = DEFAULT_OPTIONS, **options: Any)
     return Checker(defaults).check(TaskSpec(fn, **options))
 
 
-def test_a_memory_limit_is_a_size_and_means_a_process() -> None:
+def test_a_memory_limit_is_a_size_and_implies_a_process() -> None:
     limited = options_of(int, memory_limit="2GB")
     assert (limited.memory_limit, limited.is_isolated) == (2_000_000_000, True)
     decorated = zkplan.task(isolation="process", memory_limit="1GiB")(print)
@@ -167,7 +167,7 @@ def test_a_memory_limit_is_a_size_and_means_a_process() -> None:
         ({"memory_limit": "1GB", "isolation": "thread"}, "only a task in a process of its own"),
     ],
 )
-def test_options_of_processes_that_make_no_sense_are_refused(options: Any, why: str) -> None:
+def test_invalid_options_of_processes_are_refused(options: Any, why: str) -> None:
     with pytest.raises(InvalidTask, match=why):
         options_of(int, **options)
 
@@ -196,7 +196,7 @@ def children() -> set[str]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes of tasks need Linux")
-def test_a_slot_whose_task_ends_while_its_worker_ends_is_closed(
+def test_a_slot_is_closed_if_its_task_ends_while_the_worker_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[Slot] = []

@@ -1,4 +1,4 @@
-"""The private members of kazoo that zkplan uses exist, and stand in one module."""
+"""The private members of kazoo that zkplan uses exist, and only one module uses them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def client() -> KazooClient:
     return KazooClient("127.0.0.1:1")
 
 
-def test_the_installed_kazoo_has_each_private_member_that_is_used(client: KazooClient) -> None:
+def test_the_installed_kazoo_has_each_private_member_that_zkplan_uses(client: KazooClient) -> None:
     assert missing(client, kazoo_private.OF_CLIENT) == []
     assert missing(client._connection, kazoo_private.OF_CONNECTION) == []
 
 
-def test_a_member_that_is_missing_is_named_with_its_use() -> None:
+def test_a_missing_private_member_is_named_with_its_use() -> None:
     (told,) = missing("", {"_queue": "send", "upper": "shout"})
     assert told == f"kazoo {__version__} has no str._queue any more: zkplan needs it to send"
 
@@ -63,7 +63,7 @@ def private_names(path: Path) -> Iterator[str]:
             yield node.value
 
 
-def test_no_other_module_touches_a_private_member_of_kazoo(client: KazooClient) -> None:
+def test_only_one_module_touches_private_members_of_kazoo(client: KazooClient) -> None:
     of_kazoo = {
         name
         for owner in (client, client._connection, client.handler, client.retry)

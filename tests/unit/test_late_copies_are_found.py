@@ -1,4 +1,4 @@
-"""Steps whose answers were lost: each finds what a late copy of its transactions has made."""
+"""A step whose answers were lost finds what a late copy of its transactions has written."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def entry(task: str) -> str:
     return f"5000-{task}.0.0"
 
 
-def test_a_late_copy_of_the_second_try_makes_no_claims_of_the_first() -> None:
+def test_a_late_copy_of_the_second_try_claims_only_the_tasks_of_that_try() -> None:
     permit, name = f"{PATHS.root}/limits/api/permit-0", f"{entry(FIRST)}~api"
     server = Answers(
         (at(permit), Reason.NODE_EXISTS, True, None),
@@ -94,7 +94,7 @@ def test_a_late_copy_of_the_second_try_makes_no_claims_of_the_first() -> None:
     assert found.blocked == (f"5000-{FIRST}.1.0~api",)
 
 
-def test_claims_of_a_publication_that_was_applied_late_are_known() -> None:
+def test_claims_of_a_publication_applied_late_are_recognised() -> None:
     server = Answers(
         (lambda op: True, Reason.FULL, True, None),
         (at(f"{SECOND}/ready"), Reason.BAD_VERSION, False, 0),
@@ -107,7 +107,7 @@ def test_claims_of_a_publication_that_was_applied_late_are_known() -> None:
     assert found.read is None
 
 
-def test_a_publication_that_will_fail_claims_nothing() -> None:
+def test_a_publication_that_cannot_succeed_claims_nothing() -> None:
     pending = f"{PATHS.claims_of('w')}/pending-1"
     server = Answers((at(pending), Reason.NOT_EMPTY, False, None))
     sent: list[Multi] = []

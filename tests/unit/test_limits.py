@@ -31,24 +31,22 @@ FREE = "5000-0000000014.0.0"
 
 
 @given(st.integers(0, 20), st.frozensets(st.integers(0, 30)))
-def test_what_is_taken_of_a_limit_never_makes_more_than_its_size(
-    size: int, held: frozenset[int]
-) -> None:
+def test_the_permits_of_a_limit_never_exceed_its_size(size: int, held: frozenset[int]) -> None:
     free = Limit(0, size, held).free
     assert not held.intersection(free)
     assert all(number < size for number in free)
-    # Below the size at most one for each free number, above it those that stand.
+    # Below the size at most one permit for each number, above it only the permits held already.
     assert len(held.union(free)) <= max(size, len(held))
 
 
-def test_permits_above_a_lowered_size_count_until_they_are_given_back() -> None:
+def test_permits_above_a_lowered_size_count_until_they_are_released() -> None:
     assert Limit(0, 2, frozenset({4})).free == [0]
     assert Limit(0, 2, frozenset({3, 4})).free == []
     assert Limit(0, 2, frozenset()).free == [0, 1]
     assert Limit(0, 6, frozenset({0, 5, 6})).free == [1, 2, 3]
 
 
-def test_no_copy_of_a_claim_without_a_permit_comes_late() -> None:
+def test_an_entry_refused_for_its_permit_is_renamed_to_void_late_claim_copies() -> None:
     paths = Paths("/z")
     me, permit = Registration(paths, "w", iter("7")), f"/z/limits/db/{PERMIT}0"
     permits = Permits({"/z/limits/db": 1}, {DB: (permit,)})
@@ -71,12 +69,12 @@ def test_no_copy_of_a_claim_without_a_permit_comes_late() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"-1", b"5.0", b"9" * 50])
-def test_a_size_that_cannot_be_read_lets_nothing_run(data: bytes) -> None:
+def test_nothing_runs_under_a_limit_of_unreadable_size(data: bytes) -> None:
     assert size_from_bytes(data) == 0
 
 
 @pytest.mark.parametrize("name", ["plan", "plan-0000000004", "A", "", "a~b", "..", 7])
-def test_a_name_that_no_limit_can_have_is_refused(name: str) -> None:
+def test_an_invalid_limit_name_is_refused(name: str) -> None:
     with pytest.raises(ZkplanError, match="not a name for a limit"):
         check_limit(name, 1)
 

@@ -1,4 +1,4 @@
-"""A listing is repeated when it is old; what is urgent in it is tried first, by any worker."""
+"""A listing is repeated when it is old, and any worker tries its urgent tasks first."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def looks(candidates: Candidates, now: float) -> list[str]:
     return [view.number for view in candidates.to_look(now, 9, hungry=True)]
 
 
-def test_what_is_left_of_a_listing_grows_old() -> None:
+def test_the_rest_of_a_listing_grows_old() -> None:
     candidates = plans(FIRST)
     seen = listed(candidates, 1, 2, 3)
     assert looks(candidates, REFRESH_S - 0.01) == []
@@ -58,7 +58,7 @@ def test_what_is_left_of_a_listing_grows_old() -> None:
     assert seen.take(9).names == names(0, 3)
 
 
-def test_something_can_be_claimed_from_each_listing() -> None:
+def test_entries_can_be_claimed_from_a_listing_before_it_is_repeated() -> None:
     candidates = plans(FIRST)
     seen = listed(candidates, 1, 2, 3)
     assert looks(candidates, 10.0) == [FIRST]
@@ -72,7 +72,7 @@ def test_something_can_be_claimed_from_each_listing() -> None:
     assert looks(candidates, 30.0) == [FIRST]
 
 
-def test_a_plan_that_is_not_in_turn_is_listed_again_as_well() -> None:
+def test_a_plan_that_is_not_in_turn_is_also_listed_again() -> None:
     candidates = plans(FIRST, "0000000002")
     lower, higher = candidates.views.values()
     for seen, rank in ((lower, "5000"), (higher, "4990")):
@@ -108,7 +108,7 @@ def test_long_listings_many_workers_and_many_plans_are_listed_again_less_often()
         assert looks(candidates, wait_s) == numbers[:9]
 
 
-def test_plans_that_need_no_listing_make_nobody_wait() -> None:
+def test_plans_that_need_no_listing_do_not_delay_other_listings() -> None:
     numbers = numbered(999)
     candidates = plans(*numbers)
     for number in numbers[1:]:
@@ -121,7 +121,7 @@ def test_plans_that_need_no_listing_make_nobody_wait() -> None:
     ("length", "workers", "took", "again"),
     [(2, 1, 0.5, 0.5 * REFRESH_PARTS), (CANDIDATES_MAX, 10_000, 100.0, REFRESH_MAX_S)],
 )
-def test_what_takes_long_to_list_is_listed_again_later_but_at_last(
+def test_a_slow_listing_is_repeated_later_but_within_a_bound(
     length: int, workers: int, took: float, again: float
 ) -> None:
     candidates = plans(FIRST)
@@ -130,7 +130,7 @@ def test_what_takes_long_to_list_is_listed_again_later_but_at_last(
     assert looks(candidates, again) == [FIRST]
 
 
-def test_only_plans_of_the_highest_rank_are_claimed_from_also_while_one_is_listed() -> None:
+def test_only_plans_of_the_highest_rank_are_claimed_from_even_during_a_listing() -> None:
     candidates = plans(FIRST, "0000000002", "0000000003")
     lower, higher, as_high = candidates.views.values()
     lower.update(running(names(1)), ALONE, 0.0)
@@ -189,7 +189,7 @@ def test_an_event_during_a_long_listing_sets_the_watch_again() -> None:
         seen.update(running(names(*range(NEARLY_EMPTY))), ALONE, 0.0)
 
 
-def test_an_urgent_task_does_not_wait_for_the_worker_whose_share_it_is() -> None:
+def test_an_urgent_task_does_not_wait_for_the_worker_of_its_share() -> None:
     seen = view()
     urgent, lost = names(10, rank="4990"), ["5000-0000000004.1.0"]
     found = running([*names(5, 6, 7), *lost, *urgent, "0-strange", "5000-0000000002.x"])
@@ -200,7 +200,7 @@ def test_an_urgent_task_does_not_wait_for_the_worker_whose_share_it_is() -> None
     assert list(seen.own) == names(5, 7)
 
 
-def test_what_is_left_to_the_worker_whose_share_it_is() -> None:
+def test_lost_tasks_of_ordinary_urgency_are_left_to_the_worker_of_their_share() -> None:
     # Those of one's own that are older or rank higher go first, and so do all that never ran.
     seen = view()
     lost = ["5000-0000000007.1.0", "5010-0000000001.2.1"]
@@ -218,7 +218,7 @@ def test_a_worker_takes_few_of_many_urgent_tasks() -> None:
     assert list(seen.own) == lost[:URGENT_MAX] + names(100)
 
 
-def test_who_lists_often_tries_urgent_tasks_once_a_second() -> None:
+def test_a_worker_that_lists_often_tries_urgent_tasks_once_a_second() -> None:
     seen = view()
     found = running([*names(4, 6), *names(11, rank="4990")])
     tried = []
@@ -236,7 +236,7 @@ def test_a_worker_that_steals_tries_urgent_tasks() -> None:
     assert list(seen.own) == names(11, rank="4990") + names(3, 5, 7)
 
 
-def test_a_task_that_cannot_be_decoded_here_is_tried_last() -> None:
+def test_a_task_that_this_worker_cannot_decode_is_tried_last() -> None:
     seen = view()
     lost = "5000-0000000003.1.0"
     found = running([*names(4, 6), lost, "5000-0000000002.1.0"])

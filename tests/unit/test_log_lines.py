@@ -1,4 +1,4 @@
-"""A line of the log is one printable line, whoever formats it, and holds no login."""
+"""A log record is one printable line with any formatter, and holds no login."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_record_is_one_printable_line_with_any_formatter(plain: io.StringIO) -
     assert r"gone\n12:00:00 INFO zkplan.worker: all is well\r\x1b[2J\u2028\u202e\x85 of" in line
 
 
-def test_each_line_of_a_traceback_is_marked_as_no_line_of_the_log(plain: io.StringIO) -> None:
+def test_each_line_of_a_traceback_is_marked_as_a_continuation(plain: io.StringIO) -> None:
     try:
         raise ValueError(FORGED)
     except ValueError:
@@ -76,7 +76,7 @@ def test_an_exception_that_cannot_be_shown_is_still_logged(plain: io.StringIO) -
     assert "Mute" in "".join(more)
 
 
-def test_a_record_of_a_task_cannot_look_like_one_of_zkplan() -> None:
+def test_a_log_record_of_a_task_cannot_look_like_one_of_zkplan() -> None:
     record = logging.LogRecord("app", logging.INFO, "app.py", 1, "%s", (FORGED,), None)
     _, *more = PrintableFormatter("%(message)s").format(record).split("\n")
     assert more
@@ -96,7 +96,7 @@ def test_every_logger_of_zkplan_escapes_what_it_is_given() -> None:
     assert [each.name for each in loggers if not each.filters] == []
 
 
-def test_what_kazoo_logs_of_requests_holds_no_login_and_no_value(plain: io.StringIO) -> None:
+def test_the_request_logs_of_kazoo_hold_no_login_and_no_value(plain: io.StringIO) -> None:
     logger = ComplaintLogger(get_logger("zkplan.kazoo"), {})
     for request in ("Auth(auth='me:canary')", ["canary"], b"canary", {"data": "canary"}):
         logger.debug("Sending request(xid=%s): %s", 7, request)
@@ -105,7 +105,7 @@ def test_what_kazoo_logs_of_requests_holds_no_login_and_no_value(plain: io.Strin
     assert "canary" not in plain.getvalue()
 
 
-def test_a_name_cannot_drive_the_terminal_from_a_progress_bar(
+def test_a_name_in_a_progress_bar_cannot_control_the_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     terminal = io.StringIO()

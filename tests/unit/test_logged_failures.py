@@ -1,4 +1,4 @@
-"""The worker's log tells the type of a task's exception, and its message where asked for."""
+"""The log of a worker has the type of a task's exception, and its message only if asked for."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_message_of_an_exception_is_in_the_tree_and_not_in_the_log(
 
 
 @pytest.mark.usefixtures("asked_for")
-def test_the_message_of_an_exception_is_logged_in_one_line_where_it_is_asked_for(
+def test_the_message_of_an_exception_is_logged_in_one_line_if_asked_for(
     runner: Runner, caplog: pytest.LogCaptureFixture
 ) -> None:
     ended = runner.run(job_of(pay, ("a\nb" + "x" * 5000,), options=TaskOptions(attempts=1)))
@@ -65,7 +65,7 @@ def test_the_message_of_an_exception_is_logged_in_one_line_where_it_is_asked_for
     assert len(line) < 700
 
 
-def test_what_zkplan_itself_says_of_a_failure_is_logged_whole() -> None:
+def test_failure_messages_of_zkplan_itself_are_logged_in_full() -> None:
     job = job_of(pay, (CANARY,), options=TaskOptions(timeout=2.0))
     job.options = TaskOptions(timeout=2.0)
     assert for_log(time_out(job), job) == ("TimeoutError: it ran longer than its time-out of 2 s")
@@ -73,7 +73,7 @@ def test_what_zkplan_itself_says_of_a_failure_is_logged_whole() -> None:
     assert for_log(refused, job, "refused") == "PayloadUndecodable: refused"
 
 
-def test_a_value_that_cannot_be_decoded_shows_its_kind_and_not_itself(runner: Runner) -> None:
+def test_an_undecodable_value_is_logged_by_its_kind_and_not_its_content(runner: Runner) -> None:
     telling = Telling()
     telling.__dict__["card"] = CANARY
     ended = runner.run(job_of(print, (telling,)))
@@ -81,7 +81,7 @@ def test_a_value_that_cannot_be_decoded_shows_its_kind_and_not_itself(runner: Ru
     assert ended.shown == "AttributeError"
 
 
-def test_a_module_or_a_name_that_is_missing_is_named_in_the_log(
+def test_a_missing_module_or_name_is_named_in_the_log(
     runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))

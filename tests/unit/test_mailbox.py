@@ -1,4 +1,4 @@
-"""A wait at a mailbox ends: by an item, or when its time is over, however short that is."""
+"""A wait at a mailbox ends with an item or after its timeout, however short."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ends(work: Callable[[], None]) -> bool:
     return not thread.is_alive()
 
 
-def test_items_come_in_their_order() -> None:
+def test_items_are_received_in_order() -> None:
     box: Mailbox[int] = Mailbox()
     for item in range(3):
         box.put(item)
@@ -44,7 +44,7 @@ def test_a_short_wait_at_a_new_mailbox_ends(timeout: float) -> None:
     assert ends(wait)
 
 
-def test_a_short_wait_ends_though_the_item_before_was_taken_without_one() -> None:
+def test_a_short_wait_ends_after_an_item_that_was_taken_without_waiting() -> None:
     def wait() -> None:
         box: Mailbox[int] = Mailbox()
         for item in range(5000):
@@ -56,7 +56,7 @@ def test_a_short_wait_ends_though_the_item_before_was_taken_without_one() -> Non
     assert ends(wait)
 
 
-def test_an_item_ends_a_wait_without_end() -> None:
+def test_an_item_ends_an_unlimited_wait() -> None:
     box: Mailbox[int] = Mailbox()
     got: list[int] = []
     timer = threading.Timer(0.05, box.put, [7])
@@ -65,7 +65,7 @@ def test_an_item_ends_a_wait_without_end() -> None:
     assert got == [7]
 
 
-def test_no_item_of_many_threads_is_lost_or_waits() -> None:
+def test_each_item_of_many_threads_is_received() -> None:
     box: Mailbox[int] = Mailbox()
     got: list[int] = []
 
@@ -83,7 +83,7 @@ def test_no_item_of_many_threads_is_lost_or_waits() -> None:
     assert sorted(got) == sorted(list(range(1000)) * 8)
 
 
-def test_the_handler_of_a_signal_may_put_while_its_thread_waits() -> None:
+def test_a_signal_handler_may_put_an_item_while_its_thread_waits() -> None:
     box: Mailbox[str] = Mailbox()
     before = signal.signal(signal.SIGALRM, lambda *_: box.put("rung"))
     try:

@@ -1,4 +1,4 @@
-"""Moments as people type them: a time ago, a time of the day, a date and time."""
+"""Moments as people type them: an age, a time of day, or a date and time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zkplan.cli.common import moment
 CONTEXT, OPTION = click.Context(click.Command("it")), click.Option(["--since"])
 
 
-def test_a_moment_is_a_time_ago_or_of_the_day_or_a_date() -> None:
+def test_a_moment_is_an_age_a_time_of_day_or_a_date() -> None:
     assert moment(CONTEXT, OPTION, "2026-11-25T03:12Z") == 1795576320
     ago = moment(CONTEXT, OPTION, "10m")
     assert ago == pytest.approx(time.time() - 600, abs=60)

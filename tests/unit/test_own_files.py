@@ -1,4 +1,4 @@
-"""In folders that all users share, nobody else can have us wait, read or write in his place."""
+"""In shared folders no other user can make zkplan wait, or read or write a file of theirs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def no_home(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trap", TRAPS)
-def test_a_login_is_neither_sought_nor_left_where_another_user_waits(
+def test_a_login_is_neither_read_nor_written_where_another_user_set_a_trap(
     shared: Path, tmp_path: Path, trap: Trap
 ) -> None:
     no_home(tmp_path)
@@ -88,7 +88,7 @@ def test_a_login_is_neither_sought_nor_left_where_another_user_waits(
 
 
 @pytest.mark.parametrize("trap", TRAPS)
-def test_an_entry_that_is_no_file_of_ours_is_no_server(
+def test_an_entry_that_is_not_our_own_regular_file_is_ignored(
     shared: Path, tmp_path: Path, trap: Trap
 ) -> None:
     no_home(tmp_path)
@@ -101,7 +101,7 @@ def test_an_entry_that_is_no_file_of_ours_is_no_server(
 
 
 @pytest.mark.parametrize("trap", TRAPS)
-def test_ports_are_claimed_where_no_other_user_can_take_them_all(
+def test_ports_are_claimed_in_a_place_that_no_other_user_can_block(
     shared: Path, tmp_path: Path, trap: Trap
 ) -> None:
     place = shared / f"zkplan-ports-{os.geteuid()}"
@@ -118,7 +118,7 @@ def test_ports_are_claimed_where_no_other_user_can_take_them_all(
 
 
 @pytest.mark.parametrize("trap", TRAPS)
-def test_a_folder_that_is_not_ours_is_not_swept(shared: Path, trap: Trap) -> None:
+def test_a_folder_of_another_user_is_not_swept(shared: Path, trap: Trap) -> None:
     place = shared / "zkplan-memory-0"
     trap(place)
     before = sorted(shared.iterdir())
@@ -133,7 +133,7 @@ def test_a_folder_that_is_not_ours_is_not_swept(shared: Path, trap: Trap) -> Non
 
 @pytest.mark.parametrize("name", ["lock", "address", "login", "secret", "answered", *FILES])
 @pytest.mark.parametrize("trap", TRAPS)
-def test_a_file_of_a_data_folder_is_never_another_users(
+def test_a_foreign_file_in_a_data_folder_is_never_used(
     tmp_path: Path, trap: Trap, name: str
 ) -> None:
     data = tmp_path / "data"

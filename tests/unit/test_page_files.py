@@ -1,4 +1,4 @@
-"""The files of the page: small, from here alone, no markup out of text; the vendored ones."""
+"""The files of the page are small, load nothing from elsewhere, and make no markup out of text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OWN = [
     if path.suffix in (".html", ".js", ".css", ".svg") and ASSETS / "vendor" not in path.parents
 ]
 LINES_MAX = 400
-#: What makes markup or code out of a text.
+#: Functions that make markup or code out of a text.
 UNSAFE = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|srcdoc|"
     r"javascript:"
@@ -52,13 +52,13 @@ def test_a_file_of_the_page_keeps_the_rules(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in OWN if path.suffix == ".js"], ids=name_of)
-def test_a_module_of_the_page_imports_what_is_there(path: Path) -> None:
+def test_a_module_of_the_page_imports_only_existing_files(path: Path) -> None:
     imported = re.findall(r'(?:from|new URL\() ?"(\.[^"]+)"', path.read_text(encoding="utf-8"))
     for name in imported:
         assert (path.parent / name).is_file(), name
 
 
-def test_the_vendored_files_are_those_that_are_written_down() -> None:
+def test_the_vendored_files_match_their_list() -> None:
     vendor = ASSETS / "vendor"
     found = {
         path.relative_to(vendor).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()[:16]

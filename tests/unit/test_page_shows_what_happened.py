@@ -1,4 +1,4 @@
-"""What the page makes of a history, in node: the time line of a plan, the events of a task."""
+"""The page turns a history into the time line of a plan and the events of a task (in node)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def drawn(*seconds: list[RawEvent]) -> Any:
     return last, pieces
 
 
-def test_the_time_line_goes_on_for_what_runs_alone() -> None:
+def test_only_running_tasks_extend_to_the_present_in_the_time_line() -> None:
     assert drawn(*HANDED_BACK, [["S", "cancelled"]]) == (4, [["runnable", 3, 4]])
     runs = [["runnable", 3, 4], ["running", 4, 100]]
     assert drawn(*HANDED_BACK, [["c", 0, 1, "w"]]) == (100, runs)
@@ -61,7 +61,7 @@ def test_the_time_line_goes_on_for_what_runs_alone() -> None:
     assert drawn(*HANDED_BACK[:2], ended, []) == (4, was)
 
 
-def test_the_time_line_has_the_attempts_before_the_last_one() -> None:
+def test_the_time_line_includes_earlier_attempts() -> None:
     failed: list[RawEvent] = [["f", 0, "r5.0.0", "ValueError", 500, 0]]
     again: list[RawEvent] = [["c", 0, 1, "w"]]
     ended: list[RawEvent] = [["k", 0, 0, 5, 500, 0]]
@@ -77,7 +77,7 @@ def event(position: int, kind: str, attempt: int | None = None) -> dict[str, Any
     return {"position": position, "kind": kind, "attempt": attempt}
 
 
-def test_the_last_events_of_a_task_are_shown_and_what_it_prints_hides_none() -> None:
+def test_the_last_events_of_a_task_are_shown_and_its_output_hides_none() -> None:
     printed = [event(at, "printed", 0) for at in range(1000, 1900)]
     events = [*(event(at, "moved") for at in range(300)), event(300, "claimed", 0), *printed]
     events += [event(1900, "attempt failed", 0), event(1901, "printed", 1)]
@@ -92,7 +92,7 @@ def test_the_last_events_of_a_task_are_shown_and_what_it_prints_hides_none() -> 
     assert (few["isCut"], few["cursor"], len(few["events"])) == (False, None, 2)
 
 
-def test_what_a_task_has_printed_is_shown_as_the_commands_print_it() -> None:
+def test_output_of_a_task_is_shown_as_the_commands_print_it() -> None:
     texts = ["\x1b[2Jgone\r\u202e", "a\tb\n", *map(chr, (*range(0x3100), 0xE000, 0xFEFF, 0xE0001))]
     # Which characters there are depends on the Unicode of Python and of the browser.
     known = [text for text in texts if unicodedata.category(text[-1]) != "Cn"]

@@ -1,4 +1,4 @@
-"""The parts of a history in a store: any bytes are one or refused, and what is read is bounded."""
+"""Parts of a history in a store: any bytes are decoded or refused, and reads are bounded."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def told(found: Earlier) -> list[tuple[int, str]]:
     return [(each.number, each.events[0][0]) for part in found.parts for each in part.records()]
 
 
-def test_the_parts_are_read_in_order_with_a_gap_where_others_were_let_go() -> None:
+def test_parts_are_read_in_order_with_a_gap_for_dropped_parts() -> None:
     assert told(Stored().chain()) == [(0, "D"), (1, "D"), (2, "D"), (3, "D")]
     found = Stored(lost=5).chain()
     assert told(found) == [(0, "D"), (1, "D"), (1, GAP), (2, "D"), (3, "D")]
@@ -57,7 +57,7 @@ def test_the_parts_are_read_in_order_with_a_gap_where_others_were_let_go() -> No
     assert told(Stored().chain(after=1)) == [(2, "D"), (3, "D")]
 
 
-def test_what_is_read_ends_where_a_part_is_gone_or_too_much_would_be_read(
+def test_reading_stops_at_a_missing_part_or_at_the_size_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stored = Stored()
@@ -76,7 +76,7 @@ def test_what_is_read_ends_where_a_part_is_gone_or_too_much_would_be_read(
 
 
 @given(st.sampled_from((b"", MAGIC, MAGIC + b"00000007", MAGIC + b"-0000001")), BODIES)
-def test_any_bytes_are_a_part_or_refused(head: bytes, body: bytes) -> None:
+def test_any_bytes_are_read_as_a_part_or_refused(head: bytes, body: bytes) -> None:
     try:
         part_from_bytes(NAME, head + body)
     except PayloadUndecodable:
@@ -84,7 +84,7 @@ def test_any_bytes_are_a_part_or_refused(head: bytes, body: bytes) -> None:
 
 
 @given(NAMES)
-def test_any_text_is_the_name_of_a_part_or_refused(name: str) -> None:
+def test_any_text_is_read_as_the_name_of_a_part_or_refused(name: str) -> None:
     try:
         assert parse_part(name).name == name
     except PayloadUndecodable:

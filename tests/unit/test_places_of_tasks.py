@@ -1,4 +1,4 @@
-"""Where a task stands is found by several reads, between which it may move."""
+"""The state of a task is found by several reads, between which it may change."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DEAD = RUNNING | {
 }
 
 
-def test_a_task_that_dies_between_two_reads_never_looks_as_if_it_had_no_outcome() -> None:
+def test_a_task_that_dies_between_two_reads_is_never_shown_without_an_outcome() -> None:
     found = []
     for early in range(12):
         step = find_place(PATHS, "0000000004", "0000000005")

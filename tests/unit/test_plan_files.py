@@ -1,4 +1,4 @@
-"""Plan files: what they may say, and that every mistake is told with its file, task and key."""
+"""Plan files: what they may contain, and each mistake is reported with its file, task and key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def tasks(folder: Path, text: str, **params: str) -> dict[str | None, TaskSpec]:
     return {spec.name: spec for spec in tasks_of(read_plan_file(file), params)}
 
 
-def test_tasks_come_behind_those_they_need_with_references_at_any_depth(tmp_path: Path) -> None:
+def test_tasks_are_ordered_after_those_they_reference_at_any_depth(tmp_path: Path) -> None:
     made = tasks(
         tmp_path,
         """
@@ -96,7 +96,7 @@ def test_a_mistake_is_reported_with_its_file_task_and_key(
     assert told in str(refused.value)
 
 
-def test_a_cycle_is_reported_with_all_of_its_tasks(tmp_path: Path) -> None:
+def test_a_cycle_is_reported_with_all_its_tasks(tmp_path: Path) -> None:
     text = "".join(
         f"[tasks.{name}]\nshell = '{{x}}'\nargs = [{{task = '{needed}'}}]\n"
         for name, needed in ("ab", "bc", "ca")
@@ -112,7 +112,7 @@ def test_a_cycle_is_reported_with_all_of_its_tasks(tmp_path: Path) -> None:
         ({"n": "x"}, "n: the given value must be a whole number"),
     ],
 )
-def test_a_parameter_is_known_and_of_the_type_of_its_default(
+def test_a_parameter_must_be_declared_and_have_the_type_of_its_default(
     params: dict[str, str], told: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidPlanFile, match=told):

@@ -1,4 +1,4 @@
-"""The scan for plans without an entry: which it asks for, and which it never asks for again."""
+"""The scan for plans without an index entry: which it reads, and which it never reads again."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Root:
         self.there[f"/r/plan-{number:010d}/{name}"] = data
 
 
-def test_those_of_its_share_are_asked_for_in_slices_the_newest_first() -> None:
+def test_plans_of_the_share_are_read_in_slices_newest_first() -> None:
     root = Root(*range(2 * SLICE + 10))
     asked = root.run((1, 2))
     assert len(asked) == SLICE
@@ -71,7 +71,7 @@ def test_those_of_its_share_are_asked_for_in_slices_the_newest_first() -> None:
     assert len(root.run((1, 2))) == SLICE, "the next round: each may have been made ready"
 
 
-def test_what_has_ended_or_is_active_is_not_asked_for_again() -> None:
+def test_ended_and_active_plans_are_not_read_again() -> None:
     root = Root(4, 5, 6, 7, 8)
     for number in (5, 6, 7):
         root.put(number, "ready")
@@ -92,7 +92,7 @@ def test_a_new_plan_comes_before_the_rest_of_the_round() -> None:
     assert root.listed == 2
 
 
-def test_a_plan_that_is_ready_is_indexed_while_it_stands_as_it_was_read() -> None:
+def test_a_ready_plan_is_indexed_only_if_it_is_unchanged_since_it_was_read() -> None:
     root = Root(4)
     root.put(4, "ready", b"")
     root.run()
@@ -107,7 +107,7 @@ def test_a_plan_that_is_ready_is_indexed_while_it_stands_as_it_was_read() -> Non
     assert root.found == ([], [])
 
 
-def test_a_scan_that_may_not_index_a_plan_says_so() -> None:
+def test_a_scan_that_may_not_index_a_plan_reports_it() -> None:
     root = Root(4)
     root.put(4, "ready", b"")
     root.refused = Refused(3, Reason.NO_AUTH, "/r/active/0000000004")
@@ -117,7 +117,7 @@ def test_a_scan_that_may_not_index_a_plan_says_so() -> None:
     assert "/r/active/0000000004: not allowed by the access list" in why
 
 
-def test_a_plan_that_was_indexed_or_ended_meanwhile_is_no_trouble() -> None:
+def test_a_plan_indexed_or_ended_during_the_scan_is_not_reported() -> None:
     root = Root(4)
     root.put(4, "ready", b"")
     root.refused = Refused(0, Reason.BAD_VERSION, "/r/plan-0000000004/ready")
@@ -125,7 +125,7 @@ def test_a_plan_that_was_indexed_or_ended_meanwhile_is_no_trouble() -> None:
     assert root.found == ([], [])
 
 
-def test_an_index_that_somebody_took_away_is_made_again() -> None:
+def test_a_deleted_index_is_created_again() -> None:
     root = Root(4)
     root.put(4, "ready", b"")
     root.refused = Refused(3, Reason.NO_NODE, "/r/active/0000000004")

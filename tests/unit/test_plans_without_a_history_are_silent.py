@@ -1,4 +1,4 @@
-"""Unit: what a commit changes in a plan without a history is passed over, and nothing else is."""
+"""A commit in a plan without a history derives no events; every other change is examined."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def test_a_commit_in_a_plan_without_a_history_records_nothing() -> None:
     ],
     ids=lambda op: f"{type(op).__name__} {op.path}",
 )
-def test_every_other_change_is_looked_at(op: Op) -> None:
+def test_every_other_change_is_examined(op: Op) -> None:
     ops = commit_of(SILENT)
     for at in (0, len(ops) // 2, len(ops)):
         assert not EventDeriver(ROOT, {SILENT}).derives_nothing([*ops[:at], op, *ops[at:]])
 
 
-def test_where_all_plans_have_a_history_everything_is_looked_at() -> None:
+def test_every_change_is_examined_if_all_plans_have_a_history() -> None:
     assert not EventDeriver(ROOT).derives_nothing(commit_of(TOLD))

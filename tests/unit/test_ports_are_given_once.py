@@ -1,4 +1,4 @@
-"""A port that a process was given is nobody else's while it lives."""
+"""A port given to a process is given to no other while that process lives."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def asked_elsewhere(*ports: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True)
 
 
-def test_another_process_is_not_given_it_though_nobody_listens() -> None:
+def test_another_process_is_not_given_a_port_on_which_nothing_listens() -> None:
     port = loopback.free_port()
     refused = asked_elsewhere(port, port + 1)
     assert "no free port" in refused.stderr
 
 
-def test_it_is_free_again_when_that_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_is_free_again_when_its_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     port = int(asked_elsewhere().stdout)
     monkeypatch.setattr(loopback, "_PORTS", range(port, port + 1))
     assert loopback.free_port() == port

@@ -1,4 +1,4 @@
-"""Data are sealed for one place: nothing opens them anywhere else, changed, or with another key."""
+"""Data sealed for one place cannot be opened elsewhere, if changed, or with another key."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_every_kind_of_record_has_a_place_of_its_own_and_names_have_none() -> No
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.kind)
-def test_what_is_sealed_is_opened_in_its_own_place_alone(key: Key) -> None:
+def test_sealed_data_is_opened_only_in_its_own_place(key: Key) -> None:
     ring, elsewhere = Ring([key], b"root"), Ring([key], b"another")
 
     @given(st.binary(max_size=50), st.sampled_from(PLACES), st.data())
@@ -90,7 +90,7 @@ def test_what_is_sealed_is_opened_in_its_own_place_alone(key: Key) -> None:
 
 
 @given(st.binary(max_size=80))
-def test_garbage_is_refused_and_never_opened(garbage: bytes) -> None:
+def test_garbage_is_refused_by_a_key_ring(garbage: bytes) -> None:
     for sealed in (garbage, b"z3" + garbage):
         with pytest.raises(PayloadUndecodable):
             Ring(KEYS, b"root").open(b"here", sealed)
@@ -98,7 +98,7 @@ def test_garbage_is_refused_and_never_opened(garbage: bytes) -> None:
 
 
 @given(st.text(max_size=80))
-def test_any_text_is_keys_or_refused_and_not_shown(text: str) -> None:
+def test_any_text_is_read_as_keys_or_refused_unshown(text: str) -> None:
     for line in (text, f"a:{text}", f"a:aes:{text}"):
         said = ""
         try:
@@ -109,7 +109,7 @@ def test_any_text_is_keys_or_refused_and_not_shown(text: str) -> None:
         assert len(text) < 12 or text not in said
 
 
-def test_a_key_that_is_a_digest_of_a_word_is_taken() -> None:
+def test_a_key_that_is_the_digest_of_a_word_is_accepted() -> None:
     """It looks random. The page on security says so, and that who guesses the word has it."""
     for word in (b"password", b"zkplan", b""):
         assert parse_keys(f"k:{sha256(word).hexdigest()}", "the file k")[0].can_seal
@@ -117,7 +117,7 @@ def test_a_key_that_is_a_digest_of_a_word_is_taken() -> None:
             parse_keys(f"k:{word.ljust(32, b'-').hex()}", "the file k")
 
 
-def test_the_first_key_seals_all_open_and_another_under_its_id_is_a_missing_key() -> None:
+def test_the_first_key_seals_all_keys_open_and_an_id_alone_does_not_match() -> None:
     old, new = new_key("old"), new_key("new")
     before, both, after = (Ring(keys, b"r") for keys in ([old], [new, old], [new]))
     for ring in (before, both):
@@ -129,7 +129,7 @@ def test_the_first_key_seals_all_open_and_another_under_its_id_is_a_missing_key(
         assert not isinstance(caught.value, PayloadRefused)
 
 
-def test_a_public_key_opens_what_the_private_one_seals_and_seals_nothing() -> None:
+def test_a_public_key_opens_data_sealed_by_its_private_key_and_seals_nothing() -> None:
     private = new_key("mine", SIGNING)
     (public,) = parse_keys(public_key(private).to_line(), "a file")
     sealed = Ring([private], b"r").seal(b"p", b"it")
@@ -139,7 +139,7 @@ def test_a_public_key_opens_what_the_private_one_seals_and_seals_nothing() -> No
     assert private.material.hex() not in repr(private) + private.name
 
 
-def test_a_line_of_an_exported_file_counts_for_its_own_znode_alone() -> None:
+def test_a_line_of_an_exported_file_opens_only_for_its_own_znode() -> None:
     seals, file = FileSeals(KEYS, "uid"), Path("plan")
     line = seals.seal(Znode("task-0000000005", b"it"))
     assert seals.open(file, line).data == b"it"
@@ -164,7 +164,7 @@ def run(guard: Guard, step: Any, answers: list[Any]) -> Any:
     raise AssertionError("the step asks for more")
 
 
-def test_an_order_counts_for_its_worker_and_version_and_no_other() -> None:
+def test_an_order_counts_only_for_its_worker_and_version() -> None:
     root, first = Node(b"", 0, 0, 1, 0, 0, 0, 1), Node(b"{}", 0, 0, 0, 0, 0, 0, 7)
 
     def sealed(path: str) -> bytes:
@@ -240,7 +240,7 @@ def sent(guard: Guard, *ops: Create) -> list[bytes]:
 
 
 @pytest.mark.parametrize("path", [path for path in [*PLACES, *OPEN] if path.startswith(PLAN + "/")])
-def test_in_a_known_plan_the_place_is_the_same(path: str) -> None:
+def test_the_fast_path_for_a_known_plan_seals_for_the_same_place(path: str) -> None:
     """There the guard cuts the place of a task out itself."""
     place, ring = Places("/r").of(path), Ring([KEYS[1]], b"1.0")
     if place is not None and place[2].ordered:
@@ -258,7 +258,7 @@ def test_in_a_known_plan_the_place_is_the_same(path: str) -> None:
         assert ring.open(f"plan-0000000004@5/{place[1]}".encode(), data) == b"0000000005=it"
 
 
-def test_only_arguments_of_one_outcome_are_sealed_as_one() -> None:
+def test_only_arguments_with_the_same_outcome_share_one_seal() -> None:
     one, other = (f"{PLAN}/task-000000000{n}/arg-0000000000" for n in (6, 7))
     for data, count in ((b"0000000005=it", 1), (b"0000000005-it", 2)):
         found = sent(knowing(), Create(one, data), Create(other, data))
@@ -268,7 +268,7 @@ def test_only_arguments_of_one_outcome_are_sealed_as_one() -> None:
             assert read.data == data
 
 
-def test_what_a_gate_waits_for_outside_of_plans_only_looks_like_a_task() -> None:
+def test_a_znode_outside_of_plans_with_a_path_like_a_task_is_not_sealed() -> None:
     """A path that a user gives may have the same letters at the same places."""
     below, beside = "/r/approvals-2026q/task-0000000001/ready", "/q/plan-0000000004/task-0000000006"
     node = Node(b"it", 0, 0, 0, 0, 0, 0, 9)
@@ -279,12 +279,12 @@ def test_what_a_gate_waits_for_outside_of_plans_only_looks_like_a_task() -> None
     assert read.data == sealed
 
 
-def test_what_was_read_of_a_plan_that_is_gone_is_not_there_and_no_forgery() -> None:
+def test_data_read_of_a_plan_removed_meanwhile_counts_as_missing_not_as_forged() -> None:
     step = ask(ReadData(f"{PLAN}/done"))
     assert run(Guard(KEYS, "/r"), step, [Node(b"z3", 0, 0, 0, 0, 0, 0, 9), None]) is None
 
 
-def test_a_step_gets_what_no_parser_takes_and_may_not_write_it_back() -> None:
+def test_unproven_data_reaches_a_step_marked_and_cannot_be_written_back() -> None:
     node = Node(b'{"state":"running"}', 1, 0, 0, 0, 0, 0, 9)
     answers = [node, *[node] * 4]
     found = run(Guard(KEYS, "/r"), ask(ReadData(f"{PLAN}/ready")), answers)

@@ -1,4 +1,4 @@
-"""The public surface of zkplan is exactly this; whoever changes it changes this list."""
+"""The exact list of the public names of zkplan: a change of the interface changes this list."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_public_names_are_exactly_these() -> None:
     assert all(hasattr(zkplan, name) for name in zkplan.__all__)
 
 
-def test_dir_shows_the_public_names_only() -> None:
+def test_dir_shows_only_the_public_names() -> None:
     assert set(dir(zkplan)) == {*zkplan.__all__, "__version__"}
 
 
@@ -78,7 +78,7 @@ def test_every_public_name_is_documented() -> None:
                 assert member.__annotations__, f"{name}.{attribute} has no types"
 
 
-def test_importing_zkplan_imports_the_errors_alone() -> None:
+def test_importing_zkplan_imports_only_the_errors() -> None:
     assert loaded_by("import zkplan") == {"basics", "errors"}
 
 
@@ -108,13 +108,13 @@ def test_a_type_checker_knows_the_lazy_names() -> None:
     assert {name: at for name, at in told.items() if name not in ERRORS} == zkplan._MODULES
 
 
-def test_no_public_name_is_that_of_a_module_which_would_take_its_place() -> None:
+def test_no_public_name_equals_the_name_of_a_module_that_would_replace_it() -> None:
     modules = {module.name for module in pkgutil.iter_modules(zkplan.__path__)}
     assert {"plan", "worker", "local_run"} <= modules
     assert modules.isdisjoint(zkplan.__all__)
 
 
-def test_a_module_right_below_is_found_without_an_import_of_its_own() -> None:
+def test_a_direct_submodule_is_found_without_importing_it() -> None:
     asked = "zkplan.errors, zkplan.gates.When, zkplan.worker.Worker, zkplan.plan.Plan"
     assert "worker" in loaded_by(f"import zkplan; {asked}")
     for missing in ("nothing", "_nothing", "__main__", "Zkplan"):

@@ -1,4 +1,4 @@
-"""Unit: the read of a task's dependents is sent before a slot can end the task."""
+"""The read of a task's dependents is sent before a slot can end the task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zkplan.transport.server_clock import CLOCK
 from .attempts import claim
 
 
-def test_the_dependents_are_asked_for_first() -> None:
+def test_the_dependents_of_a_task_are_requested_before_it_can_end() -> None:
     done: list[str] = []
     held = SimpleNamespace(
         capacity=SimpleNamespace(last_end=0.0),
@@ -48,7 +48,7 @@ def test_the_dependents_are_asked_for_first() -> None:
     assert list(held.jobs) == [loaded.claim.path]
 
 
-def test_what_a_commit_has_claimed_does_not_start_once_the_worker_drains() -> None:
+def test_a_task_claimed_by_a_commit_does_not_start_in_a_draining_worker() -> None:
     """The commit was sent before the order to stop; its claims come behind it."""
     handed_back: list[Job] = []
     held = SimpleNamespace(starts_nothing=True, hand_back=handed_back.extend)

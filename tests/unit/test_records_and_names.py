@@ -1,4 +1,4 @@
-"""Records and names survive the way to bytes and back; nothing else is taken for one."""
+"""Records and names are read back as written, and nothing else is accepted as one."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ RECORDS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("kind", RECORDS)
-def test_what_is_written_into_the_tree_is_read_back(kind: str) -> None:
+def test_records_written_to_the_tree_are_read_back_unchanged(kind: str) -> None:
     made, written_and_read = RECORDS[kind]
 
     @given(made)
@@ -183,13 +183,13 @@ def test_an_empty_plan_record_is_refused() -> None:
 @pytest.mark.parametrize(
     "rest", [b"", b',"k":2', b',"entry":"5000-0000000002"', b',"k":-1,"entry":"5000-0000000002"']
 )
-def test_an_edge_without_k_and_entry_is_refused(rest: bytes) -> None:
+def test_an_edge_without_its_k_and_entry_is_refused(rest: bytes) -> None:
     data = b'{"dep":"task-0000000002/dep-0000000003"%b}' % rest
     with pytest.raises(PayloadUndecodable, match="does not hold K and the entry"):
         Edge.from_bytes(data)
 
 
-def test_an_empty_control_record_runs_and_an_unreadable_one_does_not() -> None:
+def test_an_empty_control_record_means_running_and_an_unreadable_one_paused() -> None:
     assert control_from_bytes(b"") == "running"
     for unreadable in (b"x", b"[]", b'{"state":"dancing"}', b'{"state":7}', b"{}", b"\xff"):
         assert control_from_bytes(unreadable) == "paused"
@@ -203,7 +203,7 @@ def test_names_sort_by_priority_then_by_age(tasks: list[tuple[int, int]]) -> Non
 
 
 @given(NAMES)
-def test_a_name_is_taken_for_an_entry_only_if_it_is_the_entrys_only_name(name: str) -> None:
+def test_a_name_is_parsed_only_if_it_is_the_canonical_name(name: str) -> None:
     entry, claim, later = parse_entry(name), parse_claim(name), parse_delayed(name)
     assert entry is None or entry.name == name
     assert claim is None or f"{claim.plan}-{claim.task}.{claim.n}.{claim.uid}" == name
@@ -214,7 +214,7 @@ def test_a_name_is_taken_for_an_entry_only_if_it_is_the_entrys_only_name(name: s
     "name",
     [
         *("pending-1", "5000-0000000012.1", "", "5000-000000001٢.1.0", "²"),
-        # Those that int would refuse, and those that have a twin.
+        # Numbers that int() would refuse, and names that equal another after parsing.
         f"5000-{TASK}.{ENDLESS}.0",
         f"5000-{TASK}.0.{ENDLESS}",
         f"5000-{TASK}.01.0",
@@ -225,7 +225,7 @@ def test_a_name_is_taken_for_an_entry_only_if_it_is_the_entrys_only_name(name: s
         f"{TASK}000-{TASK}-5000-{TASK}.1.{ENDLESS}",
     ],
 )
-def test_near_misses_are_no_entries(name: str) -> None:
+def test_names_similar_to_entries_are_not_parsed_as_entries(name: str) -> None:
     assert (parse_entry(name), parse_claim(name), parse_delayed(name)) == (None, None, None)
 
 

@@ -1,4 +1,4 @@
-"""Requests on kazoo's connection: their order, their wake-ups, and signals and ends between them.
+"""Requests on the connection of kazoo: their order, wake-ups, signals and a close in between.
 
 One byte wakes kazoo's thread for each request. Only that thread makes room for more of them: if it
 waits in a wake-up, or for a lock of a thread that does, it never answers anybody again. The socket
@@ -95,7 +95,7 @@ def line() -> Iterator[Line]:
 # it found no claims: the worker took them for lost, and nobody ran them as long as it lived.
 
 
-def test_a_read_behind_a_write_stays_behind_it(line: Line) -> None:
+def test_a_read_sent_after_a_write_stays_after_it(line: Line) -> None:
     line.submit(CLAIM)
     line.submit(READ)
     assert line.waiting == IN_ORDER
@@ -105,7 +105,7 @@ def test_a_read_behind_a_write_stays_behind_it(line: Line) -> None:
     assert line.waiting == IN_ORDER
 
 
-def test_a_read_sent_while_a_loss_is_reported_stays_behind_the_write(
+def test_a_read_sent_while_a_loss_is_reported_stays_after_the_write(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kazoo fails what is under way first, and says only then that the connection is lost."""
@@ -123,7 +123,7 @@ def test_a_read_sent_while_a_loss_is_reported_stays_behind_the_write(
     assert line.waiting == IN_ORDER
 
 
-def test_a_read_that_comes_while_the_writes_are_failed_stays_behind_them(line: Line) -> None:
+def test_a_read_sent_while_writes_are_being_failed_stays_after_them(line: Line) -> None:
     """Kazoo fails one request after the other; threads submit meanwhile."""
 
     class Meanwhile:
@@ -157,7 +157,7 @@ def fill(line: Line) -> int:
         return count
 
 
-def test_connections_that_are_lost_at_once_do_not_block_kazoos_thread(line: Line) -> None:
+def test_connections_lost_in_quick_succession_do_not_block_the_kazoo_thread(line: Line) -> None:
     """Each leaves the wake-ups of what was to be sent."""
 
     def lose_many() -> None:
@@ -171,7 +171,7 @@ def test_connections_that_are_lost_at_once_do_not_block_kazoos_thread(line: Line
     assert len(line.waiting) == line.wake_ups() == IN_FLIGHT_MAX
 
 
-def test_a_request_beside_many_of_others_does_not_block(line: Line) -> None:
+def test_a_request_does_not_block_on_a_full_queue_of_other_requests(line: Line) -> None:
     line.submit(CLAIM)
     mine = line.next_call()
     fill(line)
@@ -179,7 +179,7 @@ def test_a_request_beside_many_of_others_does_not_block(line: Line) -> None:
     assert returns(lambda: mine.set([None])), "the answer waits for a lock of that request"
 
 
-def test_its_wake_up_comes_when_there_is_room(line: Line) -> None:
+def test_the_wake_up_of_a_request_is_sent_when_there_is_room(line: Line) -> None:
     others = fill(line)
     line.submit(READ)
     reader = line.client._connection._read_sock
@@ -195,20 +195,20 @@ def test_a_request_of_a_program_with_a_default_timeout_does_not_wait_for_room(li
     assert line.waiting.count("ReadManyPacket") == 2
 
 
-def test_a_loss_beside_many_requests_of_others_does_not_block(line: Line) -> None:
+def test_a_lost_connection_does_not_block_on_a_full_queue_of_other_requests(line: Line) -> None:
     fill(line)
     line.submit(READ)
     assert returns(line.down)
 
 
-def test_an_expiry_while_others_wait_for_room_does_not_block(line: Line) -> None:
+def test_an_expired_session_does_not_block_while_others_wait_for_room(line: Line) -> None:
     line.down()
     fill(line)
     line.client._queue.extend([THEIRS] * 5)  # their wake-ups have found no room yet
     assert returns(lambda: line.client._session_callback(KeeperState.EXPIRED_SESSION))
 
 
-def test_several_transports_of_one_client_connect_again_at_once(line: Line) -> None:
+def test_several_transports_of_one_client_can_reconnect_at_the_same_time(line: Line) -> None:
     line.down()
     transports = [line.transport, *(Transport(line.client, owns=False) for _ in range(2))]
     for transport in transports:
@@ -218,7 +218,7 @@ def test_several_transports_of_one_client_connect_again_at_once(line: Line) -> N
     assert len(line.client._queue) == 3 * IN_FLIGHT_MAX
 
 
-def test_wake_ups_of_others_are_kept_when_those_of_zkplan_are_taken_back(
+def test_removing_the_wake_ups_of_zkplan_keeps_those_of_others(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notify = line.client._notify_pending
@@ -250,7 +250,7 @@ def test_ctrl_c_between_a_request_and_its_wake_up_leaves_no_request_unsent(line:
     assert line.wake_ups() >= len(line.waiting) == 2
 
 
-def test_batches_that_are_split_do_not_wait_for_another_answer(line: Line) -> None:
+def test_split_batches_do_not_wait_for_another_answer(line: Line) -> None:
     """A server without batches refuses a hundred of them at once, and more wait to be sent."""
     for _ in range(IN_FLIGHT_MAX + 1):
         line.submit(ReadMany([ReadData("/a")]))
@@ -278,7 +278,7 @@ def test_a_request_that_fails_while_the_transport_is_closed_reports_it(
     assert isinstance(error, ClientClosed)
 
 
-def test_a_request_under_way_at_the_end_fails_with_client_closed(
+def test_a_pending_request_fails_with_client_closed_when_the_client_closes(
     line: Line,
 ) -> None:
     line.submit(CLAIM)
@@ -288,7 +288,7 @@ def test_a_request_under_way_at_the_end_fails_with_client_closed(
     assert isinstance(error, ClientClosed)
 
 
-def test_nothing_is_sent_after_the_end(line: Line) -> None:
+def test_nothing_is_sent_after_the_client_is_closed(line: Line) -> None:
     for _ in range(IN_FLIGHT_MAX + 2):
         line.submit(READ)
     call = line.next_call()
@@ -313,7 +313,7 @@ def told(line: Line) -> BaseException | None:
 
 
 @pytest.mark.parametrize("error", [ServerRolledBack, ClientClosed])
-def test_a_read_that_found_nothing_and_then_something(error: type[Exception], line: Line) -> None:
+def test_a_read_in_two_steps_fails_once_at_the_end(error: type[Exception], line: Line) -> None:
     line.submit(ReadData("/late", watch=True))
     line.next_call().set_exception(NoNodeError())
     exists = line.next_call()
@@ -323,9 +323,7 @@ def test_a_read_that_found_nothing_and_then_something(error: type[Exception], li
 
 
 @pytest.mark.parametrize("error", [ServerRolledBack, ClientClosed])
-def test_a_batch_that_is_split_for_a_server_without_batches(
-    error: type[Exception], line: Line
-) -> None:
+def test_a_split_batch_fails_once_at_the_end(error: type[Exception], line: Line) -> None:
     line.submit(ReadMany([ReadData("/a"), ReadData("/b")]))
     call = line.next_call()
     end(line, error)
@@ -376,7 +374,7 @@ def alarm() -> None:
     raise TimeoutError("of the program")
 
 
-def test_what_a_handler_raises_reaches_the_caller_and_other_requests_go_on(line: Line) -> None:
+def test_an_exception_of_a_signal_handler_reaches_the_caller_and_requests_go_on(line: Line) -> None:
     signal_at_next_wake_up(line, alarm)
     with pytest.raises(TimeoutError, match="of the program"):
         line.submit(READ)
@@ -385,7 +383,7 @@ def test_what_a_handler_raises_reaches_the_caller_and_other_requests_go_on(line:
     assert line.wake_ups() >= len(line.waiting) == 2
 
 
-def test_nobody_waits_for_a_thread_that_sends_a_wake_up(line: Line) -> None:
+def test_no_thread_waits_for_another_that_sends_a_wake_up(line: Line) -> None:
     line.submit(CLAIM)
     call = line.next_call()
     answered = []

@@ -1,4 +1,4 @@
-"""A step that met somebody else's znodes is made again, each time after a longer rest."""
+"""A step obstructed by foreign znodes is retried, each time after a longer rest."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Obstructed:
         done(None, in_the_way if self.left >= 0 else None)
 
 
-def test_it_rests_longer_each_time_up_to_a_minute_and_then_gives_its_result() -> None:
+def test_a_retried_step_rests_longer_each_time_up_to_a_minute_until_it_succeeds() -> None:
     loop, rests = Obstructed(9), []
     again, loop.now = loop.steps, 1000.0
     again.until_done(partial(loop.make, "step"), loop.results.append, "it")
@@ -61,7 +61,7 @@ def test_it_rests_longer_each_time_up_to_a_minute_and_then_gives_its_result() ->
     assert rests == [min(REST_MAX_S, REST_FIRST_S * 2**count) for count in range(9)]
 
 
-def test_steps_of_one_moment_are_all_made_again() -> None:
+def test_steps_due_at_the_same_moment_are_all_retried() -> None:
     loop = Obstructed(3)
     again, loop.now = loop.steps, 7.0
     for name in "abc":
@@ -71,7 +71,7 @@ def test_steps_of_one_moment_are_all_made_again() -> None:
     assert loop.results == [f"the end of {name}" for name in "abc"]
 
 
-def test_what_is_given_up_is_not_made_again() -> None:
+def test_a_step_that_was_given_up_is_not_retried() -> None:
     loop = Obstructed(2)
     again = loop.steps
     given_up: list[str] = []

@@ -1,4 +1,4 @@
-"""The server's clock is known from brackets around the times that it wrote."""
+"""The clock of the server is estimated from brackets around the times that it wrote."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def behind(clock: ServerClock) -> float:
     return SERVER_MS / 1000 + time.monotonic() - clock.now()
 
 
-def test_before_anything_is_measured_the_clock_here_counts() -> None:
+def test_before_any_measurement_the_local_clock_counts() -> None:
     clock = ServerClock()
     assert not clock.is_known
     assert abs(clock.now() - time.time()) < 1
 
 
-def test_it_is_never_ahead_and_narrower_brackets_come_closer() -> None:
+def test_the_clock_is_never_ahead_and_narrower_brackets_make_it_more_exact() -> None:
     clock = ServerClock()
     clock.learn(SERVER_MS, -3.0, 2.0)
     assert 1.9 < behind(clock) < 2.1
@@ -31,14 +31,14 @@ def test_it_is_never_ahead_and_narrower_brackets_come_closer() -> None:
     assert 0.3 < behind(clock) < 0.5
 
 
-def test_a_bracket_that_excludes_the_others_counts_alone() -> None:
+def test_a_bracket_that_contradicts_earlier_ones_replaces_them() -> None:
     clock = ServerClock()
     clock.learn(SERVER_MS, -0.1, 0.1)
     clock.learn(SERVER_MS + 3_600_000, -0.5, 0.5)  # another server leads
     assert -3600 < behind(clock) < -3599
 
 
-def test_a_registration_is_read_once_and_only_when_asked() -> None:
+def test_a_registration_is_read_once_and_only_on_request() -> None:
     clock = ServerClock()
     assert list(clock.measure()) == []
     clock.registered("/workers/a", 1.0, 2.0)

@@ -46,13 +46,13 @@ def test_a_caller_gets_its_rate_and_its_burst_and_no_more() -> None:
 
 
 @given(st.text(max_size=80) | st.binary(max_size=60).map(lambda each: cursor_of(each.hex())))
-def test_a_cursor_of_elsewhere_is_refused_and_never_believed(cursor: str) -> None:
+def test_a_cursor_that_the_service_did_not_make_is_refused(cursor: str) -> None:
     with pytest.raises(Problem, match="the cursor is not"):
         parts_of(cursor, str, int)
 
 
 @pytest.mark.parametrize("line", ["x", "00000000 root " + 64 * "0", "00000000 read 00", "é" * 90])
-def test_a_file_of_tokens_that_is_wrong_lets_nobody_in(tmp_path: Path, line: str) -> None:
+def test_a_wrong_file_of_tokens_admits_no_token(tmp_path: Path, line: str) -> None:
     file = tmp_path / "tokens"
     text = new_token(file, "a name", ["read", "work"])
     tokens = Tokens(file)
@@ -70,7 +70,7 @@ def test_a_file_of_tokens_that_is_wrong_lets_nobody_in(tmp_path: Path, line: str
 
 
 @pytest.mark.parametrize("until", ["until=soon", "until=2026-12-31T00:00:00", "until="])
-def test_a_token_counts_until_its_time_and_a_time_that_is_none_is_refused(
+def test_a_token_is_valid_until_it_expires_and_an_invalid_time_is_refused(
     tmp_path: Path, until: str
 ) -> None:
     file = tmp_path / "tokens"
@@ -115,7 +115,7 @@ def test_a_name_that_no_worker_may_run_is_refused(path: str) -> None:
         NamedFunction(path)
 
 
-def test_a_function_of_a_kind_or_of_a_module_that_is_not_here_is_named() -> None:
+def test_a_function_may_be_a_kind_or_the_name_of_one_that_is_not_importable_here() -> None:
     assert NamedFunction("no.such.module:Class.method").zkplan_dumped[1:] == (
         b"no.such.module:Class.method"
     )

@@ -89,7 +89,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def test_an_argument_goes_before_a_variable_and_that_before_the_profile(place: Place) -> None:
+def test_an_argument_beats_a_variable_and_a_variable_beats_the_profile(place: Place) -> None:
     found = place.resolve({"root": "/given"}, "team", ZKPLAN_ROOT="/env", ZKPLAN_STORE="file:///s")
     assert (found.hosts, found.root, found.store) == ("zk1:2181,zk2:2181", "/given", "file:///s")
     assert found.session_timeout == 4
@@ -102,7 +102,7 @@ def test_an_argument_goes_before_a_variable_and_that_before_the_profile(place: P
 @pytest.mark.parametrize(
     ("given", "size"), [("64KiB", 65536), ("1000", 1000), ("0", 0), (0, 0), (524_288, 524_288)]
 )
-def test_a_limit_for_the_store_comes_from_each_source(
+def test_the_inline_limit_can_come_from_each_source(
     place: Place, monkeypatch: pytest.MonkeyPatch, given: str | int, size: int
 ) -> None:
     place.write(f"[profiles.a]\ninline-limit = {json.dumps(given)}\n")
@@ -115,12 +115,12 @@ def test_a_limit_for_the_store_comes_from_each_source(
 
 
 @pytest.mark.parametrize("given", ["513KiB", "-1", "much", True, 1.5])
-def test_a_limit_for_the_store_that_is_no_size_is_refused(place: Place, given: object) -> None:
+def test_an_inline_limit_that_is_not_a_size_is_refused(place: Place, given: object) -> None:
     with pytest.raises(InvalidSettings, match="inline-limit must be a size of at most 512KiB"):
         place.resolve({"inline_limit": given})
 
 
-def test_the_default_profile_counts_only_where_no_hosts_are_given(place: Place) -> None:
+def test_the_default_profile_counts_only_if_no_hosts_are_given(place: Place) -> None:
     assert place.resolve().profile == "team"
     assert place.resolve(ZKPLAN_PROFILE="other").hosts == "zk3:2181"
     for found in place.resolve({"hosts": "zk9:2181"}), place.resolve(ZKPLAN_HOSTS="zk9:2181"):
@@ -129,7 +129,7 @@ def test_the_default_profile_counts_only_where_no_hosts_are_given(place: Place) 
     assert (named.hosts, named.login_user) == ("zk9:2181", "alice")
 
 
-def test_a_password_of_a_stronger_source_hides_that_of_the_profile(place: Place) -> None:
+def test_a_password_of_a_stronger_source_replaces_that_of_the_profile(place: Place) -> None:
     file = place.write("better\n", place.here / "password")
     found = with_password(place.resolve({"login_file": str(file)}))
     assert (found.login_user, found.login_password) == ("alice", "better")
@@ -137,7 +137,7 @@ def test_a_password_of_a_stronger_source_hides_that_of_the_profile(place: Place)
     assert "hush" not in repr(place.resolve())
 
 
-def test_a_command_gives_user_and_password(place: Place) -> None:
+def test_a_configured_command_supplies_user_and_password(place: Place) -> None:
     place.write('[profiles.a]\nlogin.command = "echo bob:s3cret:with colons"\n')
     found = with_password(place.resolve(profile="a"))
     assert (found.login_user, found.login_password) == ("bob", "s3cret:with colons")
@@ -175,7 +175,7 @@ def test_a_mistake_in_a_file_is_reported_with_its_line(place: Place, text: str, 
 @given(
     st.lists(st.sampled_from(TOKENS) | st.text(max_size=5)).map("".join) | st.binary(max_size=99)
 )
-def test_any_file_is_read_or_refused(place: Place, text: str | bytes) -> None:
+def test_any_settings_file_is_read_or_refused(place: Place, text: str | bytes) -> None:
     place.own.write_bytes(text.encode("utf-8", "replace") if isinstance(text, str) else text)
     with contextlib.suppress(InvalidSettings):
         place.resolve(profile="a")
@@ -211,7 +211,7 @@ def test_a_login_file_that_others_can_read_is_refused(place: Place) -> None:
         with_password(place.resolve({"login_file": str(file)}))
 
 
-def test_the_file_of_the_current_folder_goes_first(place: Place) -> None:
+def test_the_file_of_the_current_folder_comes_first(place: Place) -> None:
     text = '[profiles.team]\nhosts = "zk5:2181"\nserializer = "json"\n'
     here = place.write(text, place.here / "zkplan.toml")
     found = place.resolve(profile="team")
@@ -336,7 +336,7 @@ def test_no_login_of_a_program_goes_to_hosts_of_the_current_folder(
         zkplan.connect(profile="a", auth_data=[("digest", "me:hush")], connect_timeout=0.1)
 
 
-def test_a_login_of_the_current_folder_goes_to_hosts_of_its_own_alone(place: Place) -> None:
+def test_a_login_of_the_current_folder_goes_only_to_hosts_of_the_same_file(place: Place) -> None:
     """Whoever wrote the file could use what its login creates."""
     line = 'login = {user = "a", password = "b"}'
     place.write(f"[profiles.a]\n{line}\n", place.here / "zkplan.toml")
@@ -344,13 +344,13 @@ def test_a_login_of_the_current_folder_goes_to_hosts_of_its_own_alone(place: Pla
         place.resolve({"hosts": "zk6:1"}, "a")
 
 
-def test_a_fifo_in_the_current_folder_is_left_out(place: Place) -> None:
+def test_a_fifo_in_the_current_folder_is_ignored(place: Place) -> None:
     os.mkfifo(place.here / "zkplan.toml")
     assert place.resolve(profile="team").hosts == "zk1:2181,zk2:2181"
     assert "is not used: it is not a regular file" in place.told[0]
 
 
-def test_the_file_of_the_user_is_trusted_also_from_its_own_folder(place: Place) -> None:
+def test_the_file_of_the_user_is_trusted_even_from_its_own_folder(place: Place) -> None:
     place.write('[profiles.a]\nlogin.command = "pass show zk"\n')
     place.here = place.own.parent
     assert place.resolve(profile="a").login_command == "pass show zk"
@@ -361,13 +361,13 @@ def test_relative_paths_start_at_the_file_that_names_them(place: Place) -> None:
     assert place.resolve(profile="other", ZKPLAN_TLS_CA="x.pem").tls_ca == str(place.here / "x.pem")
 
 
-def test_a_login_closes_what_is_created_to_others(place: Place) -> None:
+def test_a_login_closes_created_znodes_to_others(place: Place) -> None:
     assert place.resolve().access == "creator+read:digest:ops:a+b="
     assert place.resolve({"hosts": "zk1:1"}, ZKPLAN_LOGIN_FILE="x").access == "creator"
     assert place.resolve({"hosts": "zk1:1"}).access == ""
 
 
-def test_settings_are_handed_to_a_child_once_and_whole(
+def test_settings_are_passed_to_a_child_once_and_completely(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = place.resolve({"secret": b"\xff\0", "root": "/x"}, "team")
@@ -393,7 +393,7 @@ def test_no_password_is_logged_by_kazoo(caplog: pytest.LogCaptureFixture) -> Non
     ]
 
 
-def test_a_server_that_is_lost_in_a_login_that_it_took_before_refuses_nothing() -> None:
+def test_a_connection_lost_during_a_login_accepted_before_is_not_a_refusal() -> None:
     client = KazooClient("127.0.0.1:1")
     outcomes = iter(["lost", "taken", "lost", "refused"])
 

@@ -1,4 +1,4 @@
-"""Plans share the slots of a worker by their weights, and none starves another."""
+"""Plans share the slots of a worker by their weights, and no plan starves another."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_plans_get_slot_seconds_by_their_weights(
         assert abs(worker.had[plan] - fair) <= 0.1 * fair + slack
 
 
-def test_another_weight_counts_from_then_on() -> None:
+def test_a_changed_weight_counts_from_then_on() -> None:
     worker = Slots(4)
     worker.come(A, B)
     lengths = {A: 0.02, B: 0.02}
@@ -93,7 +93,7 @@ def test_another_weight_counts_from_then_on() -> None:
     assert worker.had[B] / worker.had[A] == pytest.approx(3, rel=0.2)
 
 
-def test_a_new_plan_is_next_and_is_not_repaid_for_what_it_never_asked() -> None:
+def test_a_new_plan_is_served_next_without_credit_for_earlier_time() -> None:
     worker = Slots(4)
     worker.come(A)
     lengths = {A: 0.1, B: 0.1}
@@ -117,14 +117,14 @@ def test_a_plan_that_comes_back_catches_up_for_a_moment_only() -> None:
     assert 8.0 <= worker.had[B] <= most
 
 
-def test_long_tasks_leave_a_plan_of_short_ones_as_much() -> None:
+def test_long_tasks_leave_an_equal_share_to_a_plan_of_short_tasks() -> None:
     worker = Slots(1)
     worker.come(A, B)
     worker.run(50_000.0, {A: 1, B: 1}, {A: 3600.0, B: 1.0})
     assert worker.had[B] / worker.had[A] == pytest.approx(1, rel=0.1)
 
 
-def test_balanced_knows_no_weights_and_greedy_only_the_oldest() -> None:
+def test_balanced_ignores_weights_and_greedy_serves_only_the_oldest_plan() -> None:
     for policy, share in (("balanced", 0.5), ("greedy", 1.0)):
         worker = Slots(4, check_policy(policy))
         worker.come(A, B)
@@ -155,7 +155,7 @@ def chosen(candidates: Candidates) -> str:
     return view.number
 
 
-def test_the_priority_of_a_plan_moves_all_its_tasks() -> None:
+def test_the_priority_of_a_plan_applies_to_all_its_tasks() -> None:
     assert chosen(stocked("greedy", Share(), Share(priority=6))) == B
     assert chosen(stocked("greedy", Share(priority=4), Share())) == B
     # By the difference, also those with a priority of their own.
@@ -165,7 +165,7 @@ def test_the_priority_of_a_plan_moves_all_its_tasks() -> None:
     assert chosen(higher) == A
 
 
-def test_a_plan_of_chains_yields_to_one_that_has_had_less() -> None:
+def test_a_plan_of_chains_yields_to_a_plan_that_has_had_less() -> None:
     candidates = stocked("weighted", Share(), Share())
     assert not candidates.must_yield({A}, 0.0)
     candidates.shares.ended("claim", A, 1.0)
@@ -178,7 +178,7 @@ def test_a_plan_of_chains_yields_to_one_that_has_had_less() -> None:
     assert stocked("greedy", Share(), Share()).must_yield({B}, 0.0)
 
 
-def test_a_full_worker_glances_at_a_plan_it_holds_nothing_of() -> None:
+def test_a_full_worker_looks_now_and_then_at_a_plan_it_holds_no_claim_of() -> None:
     candidates = plans(A, B, C)
     candidates.shares.came(A, 0.0)
     candidates.shares.opened("claim", A)
@@ -187,7 +187,7 @@ def test_a_full_worker_glances_at_a_plan_it_holds_nothing_of() -> None:
     assert [view.number for view in candidates.to_look(1.1 + GLANCE_S, 9, hungry=False)] == [C]
 
 
-def test_a_plan_of_unknown_tasks_fills_no_worker_that_has_run_many_short_ones() -> None:
+def test_a_plan_of_unknown_tasks_does_not_fill_a_worker_used_to_short_tasks() -> None:
     """After such a burst a worker claims far ahead. The first plan to be listed would take it
     all."""
     found = plans(A, B)

@@ -1,4 +1,4 @@
-"""`zkplan.shell` without a worker: what a command gets, what it results in, and how it ends."""
+"""`zkplan.shell` without a worker: the input of a command, its result, and how it ends."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def wait_until_gone(pid: int) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(TEXTS | st.sampled_from(HOSTILE), min_size=1, max_size=4))
-def test_a_shell_gets_any_value_as_one_word(values: list[str]) -> None:
+def test_a_shell_receives_any_value_as_one_word(values: list[str]) -> None:
     printed = shell("printf '%s\\0' {values} end", check=False)(values)
     assert printed.stdout.split("\0")[:-1] == [*values, "end"]
     assert (printed.exit_code, printed.stderr) == (0, "")
@@ -51,7 +51,7 @@ def test_a_shell_gets_any_value_as_one_word(values: list[str]) -> None:
 @pytest.mark.parametrize(
     "form", ["{x}", 'a={x}; printf %s "$a"', "`printf '%s' {x}`", '"$(printf "{x}")"']
 )
-def test_no_value_is_run_wherever_its_placeholder_stands(
+def test_no_value_is_executed_wherever_its_placeholder_is(
     value: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zkplan.runtime.shell.Template.refuse_quoted", lambda _: None)
@@ -59,7 +59,7 @@ def test_no_value_is_run_wherever_its_placeholder_stands(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_list_runs_without_a_shell_and_joins_values_to_their_texts() -> None:
+def test_a_list_runs_without_a_shell_and_inserts_values_into_its_words() -> None:
     made = shell(["printf", "%s|", "{first}", "--x={second}", "{{}}"])
     assert made(["a b", 1], "$HOME") == "a b|1|--x=$HOME|{}|"
 
@@ -82,14 +82,12 @@ def test_a_list_runs_without_a_shell_and_joins_values_to_their_texts() -> None:
         (["echo", 1], "list of strings"),
     ],
 )
-def test_a_command_that_could_go_wrong_is_refused_where_it_is_written(
-    wrong: Any, told: str
-) -> None:
+def test_an_unsafe_or_invalid_command_is_refused_when_it_is_defined(wrong: Any, told: str) -> None:
     with pytest.raises(InvalidTask, match=told):
         shell(wrong)
 
 
-def test_quotes_that_end_before_a_placeholder_are_no_reason_to_refuse_it() -> None:
+def test_quotes_closed_before_a_placeholder_are_allowed() -> None:
     assert shell("# don't\nprintf %s 'a'\"b\"{x}\\''c'")("-") == "ab-'c"
 
 
@@ -104,7 +102,7 @@ def test_an_option_of_a_wrong_type_is_refused(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, {"a": 1}, b"bytes", ["a", None], "a\0b"])
-def test_a_value_that_is_no_word_is_refused_by_name(value: Any) -> None:
+def test_a_value_that_cannot_be_a_word_is_refused_by_name(value: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="argument x of a command"):
         shell("echo {x}")(value)
 
@@ -126,14 +124,14 @@ def test_a_failure_has_exit_code_signal_and_the_end_of_stderr() -> None:
         assert (failed.value.exit_code, failed.value.signal) == (code, "SIGKILL")
 
 
-def test_output_is_kept_up_to_its_limit_and_says_where_it_was_cut() -> None:
+def test_output_is_kept_up_to_its_limit_with_a_mark_where_it_was_cut() -> None:
     assert shell("printf 'a\\n\\n'", output_limit=3)() == "a"
     assert shell("printf 12345", output_limit=3)() == "[zkplan: 2 bytes cut here]\n345"
     many = shell("head -c 3000000 /dev/zero | tr '\\0' x; echo", output_limit=1000)()
     assert many == "[zkplan: 2999001 bytes cut here]\n" + "x" * 999
 
 
-def test_input_of_any_size_goes_in_while_output_comes_out() -> None:
+def test_input_of_any_size_is_written_while_output_is_read() -> None:
     large = "é" * 500_000
     made = shell(["cat"], input="{a}-{{{b}", output_limit=4_000_000)
     assert made(large, b"\xc3\xa9") == f"{large}-{{é"
@@ -144,7 +142,7 @@ def test_input_of_any_size_goes_in_while_output_comes_out() -> None:
         shell("echo {a}")(large)
 
 
-def test_a_command_gets_the_environment_of_its_worker_without_its_secret(
+def test_a_command_gets_the_environment_of_its_worker_without_the_secret(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ZKPLAN_SECRET", "hidden")
@@ -154,7 +152,7 @@ def test_a_command_gets_the_environment_of_its_worker_without_its_secret(
     assert "hidden" not in " ".join(printed)
 
 
-def test_stderr_is_logged_line_by_line_and_only_so_much_of_it(
+def test_stderr_is_logged_line_by_line_up_to_a_limit(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stderr_log, "LINES_MAX", 3)
@@ -172,7 +170,7 @@ class Unwanted(Exception):
     """What the worker raises when the result is not wanted any more."""
 
 
-def test_all_processes_end_when_the_result_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_processes_of_an_unwanted_command_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "GRACE_S", 0.3)
     # One of them ignores SIGTERM, and neither reads nor closes anything.
     program = "(trap '' TERM; sleep 1000 & wait; sleep 1000) & sleep 1000 & echo $$ >&2; wait"
@@ -190,7 +188,7 @@ def test_all_processes_end_when_the_result_is_not_wanted(monkeypatch: pytest.Mon
     assert group._process.returncode == -signal.SIGTERM
 
 
-def test_what_a_command_leaves_running_ends_with_it() -> None:
+def test_processes_that_a_command_leaves_running_end_with_it() -> None:
     pid = int(shell("sleep 1000 & echo $$")())
     wait_until_gone(pid)
 
@@ -226,7 +224,7 @@ def test_a_command_that_cannot_be_started_says_why(tmp_path: Path) -> None:
         shell("true", cwd=tmp_path / "nowhere")()
 
 
-def test_a_task_of_a_command_refers_to_a_function_that_workers_import() -> None:
+def test_a_shell_task_refers_to_a_function_that_workers_import() -> None:
     values = Values(None, Codec())  # type: ignore[arg-type]
     decorated = zkplan.task(attempts=9)(shell("echo {x}"))
     for fn, attempts in ((shell("echo {x}"), 3), (decorated, 9)):

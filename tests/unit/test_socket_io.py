@@ -1,4 +1,4 @@
-"""What kazoo's thread reads and writes arrives whole, and what breaks is told as kazoo tells it."""
+"""The thread of kazoo reads and writes whole messages, and reports a failure as kazoo does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ends() -> Iterator[tuple[Any, socket.socket]]:
         yield client._connection, theirs
 
 
-def test_an_answer_that_comes_in_pieces_is_read_whole(ends: tuple[Any, socket.socket]) -> None:
+def test_an_answer_that_arrives_in_pieces_is_read_whole(ends: tuple[Any, socket.socket]) -> None:
     connection, theirs = ends
     pieces = [bytes([number]) * 1000 for number in range(50)]
     asked = threading.Semaphore(0)
@@ -50,7 +50,7 @@ def test_an_answer_that_comes_in_pieces_is_read_whole(ends: tuple[Any, socket.so
     sender.join()
 
 
-def test_a_large_answer_is_in_memory_once(ends: tuple[Any, socket.socket]) -> None:
+def test_a_large_answer_is_held_in_memory_once(ends: tuple[Any, socket.socket]) -> None:
     connection, theirs = ends
     answer = bytes(range(256)) * 32_768  # 8 MiB
     sender = threading.Thread(target=theirs.sendall, args=(answer,))
@@ -81,7 +81,7 @@ def test_a_request_that_finds_no_room_is_written_whole(ends: tuple[Any, socket.s
     assert got == message
 
 
-def test_a_silent_server_and_one_that_reads_nothing_time_out(
+def test_a_silent_server_and_a_server_that_reads_nothing_time_out(
     ends: tuple[Any, socket.socket],
 ) -> None:
     connection, _ = ends
@@ -92,7 +92,7 @@ def test_a_silent_server_and_one_that_reads_nothing_time_out(
         connection._write(bytes(10_000_000), 0.01)
 
 
-def test_an_end_and_a_reset_are_a_lost_connection(ends: tuple[Any, socket.socket]) -> None:
+def test_an_eof_and_a_reset_are_a_lost_connection(ends: tuple[Any, socket.socket]) -> None:
     connection, theirs = ends
     theirs.sendall(b"abc")
     theirs.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""Steps that meet what a server does not show, or refuses for ever: each ends, and says why."""
+"""A step on a server that has diverged or always refuses ends and says why."""
 
 from __future__ import annotations
 
@@ -81,20 +81,20 @@ def no_node(multi: Multi) -> Refused:
     return Refused(at=0, path=multi.ops[0].path, reason=Reason.NO_NODE)
 
 
-def test_a_change_of_state_ends_and_says_where_to_look() -> None:
+def test_a_change_of_state_on_a_diverged_server_fails_and_names_the_docs() -> None:
     with pytest.raises(TransactionRejected, match=r"changing .*3: .*docs/operate/operating"):
         on_a_diverged_server(control.change_state(PATH, "paused"), no_node)
 
 
 @pytest.mark.parametrize("state", [b"", b'{"state":"cancelled"}'])
-def test_a_removal_ends(state: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removal_on_diverged_data_fails(state: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a plan that the server shows as running, or as half removed."""
     monkeypatch.setitem(DATA, f"{PATH}/ready", state)
     with pytest.raises(TransactionRejected, match="docs/operate/operating"):
         on_a_diverged_server(removal.remove(PATH), no_node)
 
 
-def test_a_worker_that_would_end_the_plan_goes_on_with_others() -> None:
+def test_a_worker_that_cannot_end_a_plan_on_a_diverged_server_goes_on() -> None:
     assert on_a_diverged_server(control.finish(PATH, 0.0), no_node) is False
 
 
@@ -118,7 +118,7 @@ def sent(state: Any, *answers: Any) -> list[Any]:
     return transactions
 
 
-def test_a_plan_that_is_paused_already_is_so_where_nothing_has_changed_it() -> None:
+def test_pausing_a_paused_plan_checks_that_its_state_is_unchanged() -> None:
     assert sent("paused", seen("paused", 3), Applied([None])) == [[Check(READY, 3)]]
 
 
@@ -163,7 +163,7 @@ def test_each_reason_for_a_missing_task_has_its_own_error(
         step.send([plan, ready, adds])
 
 
-def test_a_failure_whose_log_has_a_number_that_is_taken_keeps_its_task() -> None:
+def test_a_failure_whose_log_number_is_taken_skips_it_and_is_sent_again() -> None:
     me = Registration(Paths("/zkplan"), "worker", iter("0"))
     claim = new_claim(me, "0000000003", "5000", "0000000005", 0, 0)
     step = fail_again(claim, b"why", None, me.paths.delayed)
@@ -197,23 +197,23 @@ def explained(*answers: list[Node | None]) -> None:
         step.send(answers[-1])
 
 
-def test_a_plan_that_runs_is_read_once() -> None:
+def test_a_plan_found_running_is_read_only_once() -> None:
     explained(RUNS)
 
 
-def test_a_plan_of_plain_creates_that_is_completed_meanwhile_takes_tasks() -> None:
+def test_a_plan_completed_during_the_reads_accepts_tasks() -> None:
     completed_between = [*BARE[:4], HERE]
     explained(completed_between, RUNS)
     explained(BARE, completed_between, RUNS)
 
 
-def test_a_plan_that_ends_meanwhile_has_ended() -> None:
+def test_a_plan_that_ends_during_the_reads_is_reported_as_drained() -> None:
     ended_between = [HERE, None, HERE, None, HERE]
     with pytest.raises(PlanDrained):
         explained(ended_between, ENDED, ENDED)
 
 
-def test_what_two_answers_say_is_so() -> None:
+def test_a_fault_that_two_reads_agree_on_is_reported() -> None:
     with pytest.raises(PlanNotFound, match="has no `add-ids`"):
         explained(BARE, BARE)
     going = [HERE, None, HERE, None, HERE]
@@ -221,7 +221,7 @@ def test_what_two_answers_say_is_so() -> None:
         explained(going, going)
 
 
-def test_a_plan_that_is_shut_keeps_no_other_plan_waiting() -> None:
+def test_a_plan_that_refuses_a_publication_does_not_block_other_plans() -> None:
     record, shut, open_ = "/z/claims/w/pending-0", "0000000001", "0000000002"
     me = Registration(Paths("/z"), "w", iter(()))
     complete = [Dependent(plan, "0000000007", 2, "5000") for plan in (shut, open_)]

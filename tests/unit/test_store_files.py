@@ -1,4 +1,4 @@
-"""A store on a local folder and on another file system of fsspec: what it keeps, and its errors."""
+"""A store on a local folder and on another file system of fsspec: its contents and its errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return Store(f"{url}/{secrets.token_hex(4)}")
 
 
-def test_what_was_written_is_read_and_listed(store: Store) -> None:
+def test_written_blobs_are_read_and_listed(store: Store) -> None:
     store.write("plan-1", "a-00", [b"one", bytearray(b"two"), memoryview(b"three")])
     store.write("plan-1", "b-00", (part for part in (b"x", b"y")))
     assert bytes(store.read("plan-1", "a-00")) == b"onetwothree"
@@ -29,7 +29,7 @@ def test_what_was_written_is_read_and_listed(store: Store) -> None:
     assert store.names("plan-2") == []
 
 
-def test_blobs_and_folders_are_deleted_and_may_be_gone_already(store: Store) -> None:
+def test_deleting_blobs_and_folders_succeeds_even_if_they_are_gone(store: Store) -> None:
     for name in ("a-00", "b-00"):
         store.write("plan-1", name, [b"data"])
     store.write("plan-2", "a-00", [b"data"])
@@ -41,7 +41,7 @@ def test_blobs_and_folders_are_deleted_and_may_be_gone_already(store: Store) -> 
     assert store.names("plan-2") == ["a-00"]
 
 
-def test_a_missing_blob_is_distinguished_from_another_store(store: Store) -> None:
+def test_a_missing_blob_is_distinguished_from_a_wrong_store(store: Store) -> None:
     with pytest.raises(StoreUnavailable, match="another store"):
         store.read("plan-1", "a-00")
     store.write("plan-1", "b-00", [b"data"])
@@ -63,7 +63,7 @@ def test_a_store_has_one_id_that_stays_and_another_store_is_named(store: Store) 
         assert said in str(other.value)
 
 
-def test_two_that_give_a_store_its_id_at_the_same_time_both_know_it(
+def test_two_clients_that_name_a_store_at_the_same_time_both_know_both_ids(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has seen none before the other one wrote."""
@@ -88,7 +88,7 @@ def test_the_empty_folder_below_a_mount_point_is_not_taken_for_the_store(tmp_pat
     assert list((tmp_path / "store").iterdir()) == []
 
 
-def test_a_store_that_is_away_says_which_and_what_was_to_be_done(tmp_path: Path) -> None:
+def test_an_unreachable_store_is_named_with_what_was_to_be_done(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("no folder")
     store = Store(f"file://{tmp_path}/store")
     for attempt in (
@@ -101,7 +101,7 @@ def test_a_store_that_is_away_says_which_and_what_was_to_be_done(tmp_path: Path)
             attempt()
 
 
-def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_nothing_in_the_store(tmp_path: Path) -> None:
     store = Store(f"file://{tmp_path}/store")
     with pytest.raises(StoreUnavailable):
         store.write("plan-1", "a-00", [b"data", 7])  # type: ignore[list-item]
@@ -114,12 +114,12 @@ def test_a_limit_out_of_range_is_refused(limit: int, tmp_path: Path) -> None:
         Store(f"file://{tmp_path}", limit)
 
 
-def test_a_url_that_nothing_knows_is_refused_with_the_way_out() -> None:
+def test_an_unknown_kind_of_url_is_refused_with_what_to_do() -> None:
     with pytest.raises(ZkplanError, match="file:///FOLDER"):
         Store("nothing://of/that")
 
 
-def test_a_server_that_cannot_be_reached_is_named_without_the_password() -> None:
+def test_an_unreachable_store_server_is_named_without_the_password() -> None:
     with pytest.raises(
         StoreUnavailable, match=r"ftp://\S+127\.0\.0\.1.* cannot be reached"
     ) as caught:
@@ -127,7 +127,7 @@ def test_a_server_that_cannot_be_reached_is_named_without_the_password() -> None
     assert "hidden" not in str(caught.value)
 
 
-def test_a_folder_that_was_there_and_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+def test_a_store_folder_that_has_vanished_is_not_created_again(tmp_path: Path) -> None:
     store = Store(f"file://{tmp_path}/store")
     store.write("plan-1", "a-00", [b"one"])
     (tmp_path / "store").rename(tmp_path / "unmounted")
@@ -138,7 +138,7 @@ def test_a_folder_that_was_there_and_is_gone_is_not_made_anew(tmp_path: Path) ->
     assert store.names("plan-1") == ["a-00", "b-00"]
 
 
-def test_a_write_says_that_the_folder_of_its_plan_was_deleted_meanwhile(tmp_path: Path) -> None:
+def test_a_write_reports_that_the_folder_of_its_plan_was_deleted_meanwhile(tmp_path: Path) -> None:
     store = Store(f"file://{tmp_path}/store")
     store.write("plan-1", "a-00", [b"data"])
 

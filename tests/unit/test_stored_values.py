@@ -1,4 +1,4 @@
-"""What lies in a store: buffers apart from the pickle, compressed where it pays, and the cache."""
+"""Stored values: buffers beside the pickle, compression where it pays, and the cache."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_array_arrives_writable_or_not_as_it_left(is_writable: bool) -> None:
     assert (arrived == array).all()
 
 
-def test_a_change_of_an_array_that_arrived_leaves_the_blob_as_it_is() -> None:
+def test_changing_a_received_array_does_not_change_the_blob() -> None:
     blob = read(blob_of(noise()))
     before = bytes(blob)
     loaded(load, blob, ())[:] = 0
@@ -95,7 +95,7 @@ def test_an_array_of_any_layout_arrives_with_the_same_values(array: Any) -> None
     ],
     ids=["rows", "columns", "turned", "one number"],
 )
-def test_an_array_that_repeats_its_data_travels_as_what_it_repeats(array: Any) -> None:
+def test_an_array_that_repeats_its_data_is_stored_without_the_repetition(array: Any) -> None:
     chunks = blob_of([array])
     (arrived,) = loaded(load, read(chunks), ())
     assert sum(map(len, chunks)) < 6000
@@ -104,7 +104,7 @@ def test_an_array_that_repeats_its_data_travels_as_what_it_repeats(array: Any) -
     assert not arrived.flags.writeable
 
 
-def test_rows_that_may_be_written_to_arrive_as_rows_of_their_own() -> None:
+def test_writable_rows_that_share_memory_arrive_as_independent_rows() -> None:
     rows = numpy.lib.stride_tricks.as_strided(numpy.zeros(3), (2, 3), (0, 8))
     arrived = loaded(load, read(blob_of(rows)), ())
     arrived[0] = 1
@@ -121,7 +121,7 @@ class Strided:
         return bytes, (pickle.PickleBuffer(memoryview(self.data)[::2]),)
 
 
-def test_a_buffer_that_is_not_contiguous_is_refused_and_not_cut() -> None:
+def test_a_non_contiguous_buffer_is_refused_and_not_truncated() -> None:
     with pytest.raises(Exception, match="contiguous"):
         blob_of(Strided(b"0123456789"))
 
@@ -134,9 +134,7 @@ def test_a_large_array_is_not_copied_on_its_way_to_the_store() -> None:
 
 
 @pytest.mark.parametrize(("is_writable", "copies"), [(True, 1), (False, 0)])
-def test_an_array_that_arrives_is_copied_once_if_it_is_writable(
-    is_writable: bool, copies: int
-) -> None:
+def test_a_received_array_is_copied_once_if_it_is_writable(is_writable: bool, copies: int) -> None:
     array = noise()
     array.flags.writeable = is_writable
     blob = read(blob_of(array))
@@ -161,7 +159,7 @@ def test_compressible_data_are_smaller_in_the_file_and_arrive_whole(tmp_path: Pa
         assert numpy.array_equal(loaded(load, found, ()), value)
 
 
-def test_incompressible_data_are_left_alone(tmp_path: Path) -> None:
+def test_incompressible_data_are_stored_uncompressed(tmp_path: Path) -> None:
     data = secrets.token_bytes(500_000)
     assert len(data) <= file_size(tmp_path, data) < len(data) + 200
     assert encode([Part(data)])[1] is data
@@ -172,7 +170,7 @@ def test_incompressible_data_are_left_alone(tmp_path: Path) -> None:
     [b"x" * (COMPRESSED_MIN - 1), b"x" * SAMPLE_BYTES + secrets.token_bytes(30 * SAMPLE_BYTES)],
     ids=["short", "only its beginning can be compressed"],
 )
-def test_data_that_compression_would_not_make_much_smaller_are_left_alone(data: bytes) -> None:
+def test_data_that_would_not_shrink_much_are_stored_uncompressed(data: bytes) -> None:
     assert encode([Part(data)])[1] is data
 
 
@@ -188,7 +186,7 @@ def test_the_cache_never_holds_more_than_its_bound() -> None:
     assert held == [400, 700, 800, 900, 599, 600, 850]
 
 
-def test_the_blob_that_was_used_longest_ago_goes_first() -> None:
+def test_the_least_recently_used_blob_is_evicted_first() -> None:
     cache = Cache(100)
     for name in "abc":
         cache.put(name, bytes(30))
@@ -197,7 +195,7 @@ def test_the_blob_that_was_used_longest_ago_goes_first() -> None:
     assert [name for name in "abcd" if cache.get(name) is not None] == ["a", "c", "d"]
 
 
-def test_a_blob_that_would_push_out_many_others_is_not_kept() -> None:
+def test_a_blob_that_would_evict_many_others_is_not_cached() -> None:
     cache = Cache(100)
     cache.put("a", bytes(50))
     cache.put("large", bytes(51))
@@ -205,7 +203,7 @@ def test_a_blob_that_would_push_out_many_others_is_not_kept() -> None:
     assert (cache.get("a"), cache.get("large")) == (bytes(50), None)
 
 
-def test_a_blob_that_is_put_twice_counts_once() -> None:
+def test_a_blob_put_into_the_cache_twice_counts_once() -> None:
     cache = Cache(100)
     for _ in range(3):
         cache.put("a", bytes(40))

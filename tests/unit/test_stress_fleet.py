@@ -1,4 +1,4 @@
-"""The fleet of a stress run, also under one supervisor: it records every end of a process."""
+"""The fleet of a stress run, with and without a supervisor, records every end of a process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def tend_for_ever(fleet: Fleet | SupervisedFleet) -> None:
         fleet.tend()
 
 
-def test_a_killed_worker_is_replaced_and_its_end_recorded(fleets: Fleets) -> None:
+def test_a_killed_worker_is_replaced_and_its_end_is_recorded(fleets: Fleets) -> None:
     with fleets.of("sleep", "60") as fleet:
         before = fleet.pids
         killed = fleet.kill_one(random.Random(1))
@@ -70,7 +70,7 @@ def test_a_killed_worker_is_replaced_and_its_end_recorded(fleets: Fleets) -> Non
     assert kill.sent <= kill.reaped
 
 
-def test_a_seed_chooses_the_same_victims_again(fleets: Fleets) -> None:
+def test_a_seed_always_chooses_the_same_victims(fleets: Fleets) -> None:
     def victims() -> list[int]:
         chance, places = random.Random(5), []
         with fleets.of("sleep", "60") as fleet:
@@ -83,7 +83,7 @@ def test_a_seed_chooses_the_same_victims_again(fleets: Fleets) -> None:
     assert victims() == victims()
 
 
-def test_workers_that_keep_ending_by_themselves_break_the_run_with_their_log(
+def test_workers_that_keep_exiting_fail_the_run_and_their_log_is_shown(
     fleets: Fleets,
 ) -> None:
     with fleets.of(*DIES) as fleet, pytest.raises(WorkersDie, match="no such module"):
@@ -102,7 +102,7 @@ def test_a_worker_that_does_not_stop_is_killed_and_recorded(fleets: Fleets) -> N
     assert all("did not stop within 0.05 s" in note for note in notes)
 
 
-def test_hand_backs_are_counted_in_what_the_workers_say(fleets: Fleets) -> None:
+def test_hand_backs_are_counted_from_the_logs_of_the_workers(fleets: Fleets) -> None:
     says = f"echo '7 claims {HANDED_BACK} for 0.2 s: handed back'; echo; "
     with fleets.of("/bin/sh", "-c", f"{says * 2} exec sleep 60") as fleet:
         logs = list(fleets.folder.glob("worker-*.log"))
@@ -115,7 +115,7 @@ def test_hand_backs_are_counted_in_what_the_workers_say(fleets: Fleets) -> None:
     assert found.handed_back == 7 * found.hand_backs
 
 
-def test_one_of_the_registered_is_killed_and_its_end_recorded(fleets: Fleets) -> None:
+def test_one_registered_worker_is_killed_and_its_end_is_recorded(fleets: Fleets) -> None:
     with fleets.supervised(TWO) as fleet:
         first, second = [int(line.split()[1]) for line in fleets.said(2)]
         assert fleet.is_complete([first, second])
@@ -132,7 +132,7 @@ def test_one_of_the_registered_is_killed_and_its_end_recorded(fleets: Fleets) ->
     assert all(kill.sent <= kill.reaped for kill in kills)
 
 
-def test_who_ended_by_itself_is_recorded_once(fleets: Fleets) -> None:
+def test_a_worker_that_exited_by_itself_is_recorded_once(fleets: Fleets) -> None:
     with fleets.supervised(ONE_ENDED) as fleet:
         fleets.said(1)
         for _ in range(3):
@@ -142,7 +142,7 @@ def test_who_ended_by_itself_is_recorded_once(fleets: Fleets) -> None:
     assert "ended with 3" in died.note
 
 
-def test_workers_that_keep_ending_by_themselves_break_the_run(fleets: Fleets) -> None:
+def test_workers_that_keep_exiting_under_a_supervisor_fail_the_run(fleets: Fleets) -> None:
     ends = "".join(f"echo worker process {pid} ended with 1; " for pid in (1, 2, 3))
     with fleets.supervised(f"{ends} exec sleep 60") as fleet:
         fleets.said(3)
@@ -150,7 +150,7 @@ def test_workers_that_keep_ending_by_themselves_break_the_run(fleets: Fleets) ->
             fleet.tend()
 
 
-def test_a_supervisor_that_ends_breaks_the_run_with_its_log(fleets: Fleets) -> None:
+def test_a_supervisor_that_exits_fails_the_run_and_its_log_is_shown(fleets: Fleets) -> None:
     with (
         fleets.supervised("echo no such module") as fleet,
         pytest.raises(WorkersDie, match="no such module"),
@@ -166,8 +166,8 @@ def test_a_supervisor_that_does_not_stop_is_killed_and_recorded(fleets: Fleets) 
     assert "did not stop within 0.05 s" in died.note
 
 
-def test_one_worker_alone_is_refused_before_anything_is_started() -> None:
-    # Of a single process `zkplan worker` makes no supervisor: nobody would sign it off.
+def test_a_fleet_of_one_worker_is_refused_before_anything_is_started() -> None:
+    # `zkplan worker` with a single process has no supervisor that would sign it off.
     options = ["--supervised", "--workers", "1", "--hosts", "127.0.0.1:1"]
     said = CliRunner().invoke(cli, ["stress", *options])
     assert said.exit_code == 2

@@ -1,4 +1,4 @@
-"""The parts of a stress run: its report, its history, its workload, and what a task notices."""
+"""The parts of a stress run: its report, history, workload and detection of concurrent tasks."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def shown(report: Report) -> str:
     return text.getvalue()
 
 
-def test_a_report_has_passed_when_every_promise_was_kept_and_the_plan_ended() -> None:
+def test_a_report_passes_if_every_promise_was_kept_and_the_plan_ended() -> None:
     assert REPORT.passed
     assert not replace(REPORT, verdicts=[KEPT, BROKEN]).passed
     assert not replace(REPORT, problem="PlanFailed: t3").passed
 
 
-def test_people_see_the_numbers_and_each_verdict() -> None:
+def test_the_report_for_people_shows_the_numbers_and_each_verdict() -> None:
     text = shown(REPORT)
     for wanted in (
         "50, 90 edges, seed 7",
@@ -73,14 +73,14 @@ def test_people_see_the_numbers_and_each_verdict() -> None:
     assert "FAILED" not in text
 
 
-def test_a_run_in_which_nobody_was_killed_though_that_was_asked_for_says_so() -> None:
+def test_a_report_says_so_if_a_run_with_kills_killed_no_worker() -> None:
     settings = replace(REPORT.settings, kill_every_s=5.0)
     assert "before the first kill" in shown(replace(REPORT, kills=0, settings=settings))
     assert "before the first kill" not in shown(replace(REPORT, settings=settings))
     assert "before the first kill" not in shown(replace(REPORT, kills=0))
 
 
-def test_people_see_the_first_violations_of_a_kind_and_how_many_more() -> None:
+def test_the_report_for_people_shows_the_first_violations_and_counts_the_rest() -> None:
     text = shown(replace(REPORT, verdicts=[BROKEN], problem="[after] 9 s"))
     assert "FAILED  committed tasks never ran again: task 4" in text
     assert "task 5" not in text
@@ -88,7 +88,7 @@ def test_people_see_the_first_violations_of_a_kind_and_how_many_more() -> None:
     assert "FAILED  [after] 9 s" in text
 
 
-def test_a_takeover_takes_from_the_kill_to_the_next_start_of_the_task(tmp_path: Path) -> None:
+def test_a_takeover_lasts_from_the_kill_to_the_next_start_of_the_task(tmp_path: Path) -> None:
     history = StressHistory(tmp_path)
     history.executions = [
         Execution("a", "t3", 0, "w1", 17, began=1.0, digest=""),
@@ -106,7 +106,7 @@ def history(tmp_path: Path) -> StressHistory:
     return StressHistory(tmp_path)
 
 
-def test_events_of_several_processes_become_one_history(
+def test_events_of_several_processes_are_merged_into_one_history(
     history: StressHistory, tmp_path: Path
 ) -> None:
     worker, harness = Recorder(str(tmp_path), "worker-17"), Recorder(str(tmp_path), "harness")
@@ -136,7 +136,7 @@ def test_events_of_several_processes_become_one_history(
     assert history.done_at is not None
 
 
-def test_a_line_that_was_cut_short_is_no_event_until_it_is_whole(
+def test_a_partial_line_is_not_an_event_until_it_is_complete(
     history: StressHistory, tmp_path: Path
 ) -> None:
     file = tmp_path / "w.jsonl"
@@ -156,7 +156,7 @@ def test_a_damaged_line_is_named_by_file_and_number(tmp_path: Path, text: str) -
         read_lines(tmp_path)
 
 
-def test_an_end_without_a_beginning_is_damage(history: StressHistory, tmp_path: Path) -> None:
+def test_an_end_without_a_start_is_damage(history: StressHistory, tmp_path: Path) -> None:
     Recorder(str(tmp_path), "w").write("end", uid="x")
     with pytest.raises(HistoryDamaged, match="never began"):
         history.read()
@@ -166,7 +166,7 @@ sizes = st.integers(min_value=0, max_value=40)
 
 
 @given(sizes, st.integers(min_value=0, max_value=12), st.integers())
-def test_each_task_depends_on_as_many_earlier_tasks_as_there_are(
+def test_each_task_depends_on_as_many_earlier_tasks_as_exist(
     tasks: int, deps: int, seed: int
 ) -> None:
     graph = random_graph(tasks, deps, seed)
@@ -181,7 +181,7 @@ def test_a_seed_gives_the_same_graph_and_another_seed_another_one() -> None:
     assert random_graph(50, 3, seed=7) != random_graph(50, 3, seed=8)
 
 
-def test_digests_differ_for_other_values_other_sources_and_missing_ones() -> None:
+def test_digests_differ_for_changed_values_changed_sources_and_missing_values() -> None:
     digests = [
         digest_of({0: "a", 1: "b"}),
         digest_of({0: "b", 1: "a"}),
@@ -192,7 +192,7 @@ def test_digests_differ_for_other_values_other_sources_and_missing_ones() -> Non
     assert digest_of({1: "b", 0: "a"}) == digests[0]
 
 
-#: Holds the lock of a task, tells whether nobody else held it, and keeps it until its input ends.
+#: Takes the lock of a task, says whether the lock was free, and keeps it until its input ends.
 HOLDER = """
 import sys
 from zkplan.testing.stress_tasks import TaskLocks
@@ -219,14 +219,14 @@ def locks(tmp_path: Path) -> TaskLocks:
     return TaskLocks(str(tmp_path))
 
 
-def test_a_task_that_a_thread_runs_is_noticed_until_it_ends(locks: TaskLocks) -> None:
+def test_a_task_running_on_a_thread_is_noticed_until_it_ends(locks: TaskLocks) -> None:
     with locks.hold(3) as first, locks.hold(3) as second:
         assert (first, second) == (True, False)
     with locks.hold(3) as third:
         assert third
 
 
-def test_one_that_noticed_takes_nothing_from_the_one_that_runs(locks: TaskLocks) -> None:
+def test_noticing_a_running_task_does_not_release_its_lock(locks: TaskLocks) -> None:
     with locks.hold(3):
         with locks.hold(3):
             pass
@@ -234,7 +234,7 @@ def test_one_that_noticed_takes_nothing_from_the_one_that_runs(locks: TaskLocks)
             assert not again
 
 
-def test_a_task_that_another_process_runs_is_noticed_until_it_is_killed(
+def test_a_task_running_in_another_process_is_noticed_until_it_is_killed(
     tmp_path: Path, locks: TaskLocks
 ) -> None:
     with another_process(tmp_path, 3) as (process, alone):
@@ -257,7 +257,7 @@ def test_another_process_notices_a_task_that_runs_here(tmp_path: Path, locks: Ta
             assert not alone
 
 
-def test_a_process_has_one_file_of_locks_for_each_folder(tmp_path: Path) -> None:
+def test_a_process_has_one_lock_file_for_each_folder(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     assert locks_here(str(tmp_path)) is locks_here(str(tmp_path))
     with locks_here(str(tmp_path)).hold(3), locks_here(str(tmp_path / "other")).hold(3) as alone:

@@ -1,4 +1,4 @@
-"""What is installed is known beforehand, by version and digest, and what is served by name."""
+"""Packages are pinned by version and digest, and ports are served only to this machine."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_image_installs_what_is_locked_and_nothing_else() -> None:
     assert "--no-deps --no-build-isolation ." in installs[1]
 
 
-def test_the_ports_of_compose_are_open_to_this_machine_alone() -> None:
+def test_the_ports_of_compose_are_open_only_to_this_machine() -> None:
     text = (TOP / "docker-compose.yml").read_text()
     ports = re.findall(r'ports: \["(.*?)"\]', text)
     assert text.count("ports:") == len(ports) == 3

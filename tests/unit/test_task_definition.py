@@ -1,4 +1,4 @@
-"""Defining a task: arguments become edges, options are checked, every error names the task."""
+"""Defining a task: arguments become edges, options are checked, and every error names the task."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def call(new: NewTask, *values: Any) -> tuple[Any, Any]:
     return args, kwargs
 
 
-def test_tasks_at_any_depth_become_edges_in_the_order_they_are_met() -> None:
+def test_tasks_at_any_depth_become_edges_in_the_order_they_appear() -> None:
     new = made(anything, (task(5), [1, (task(6), {"a": [task(7)]})]), {"named": {"x": task(8)}})
     assert new.deps == [f"{number:010d}" for number in (5, 6, 7, 8)]
     assert record(new).positions == 4
@@ -124,7 +124,7 @@ def replaced(shape: Any) -> Any:
 
 
 @given(st.lists(shapes, max_size=4))
-def test_in_any_shape_each_task_is_replaced_by_its_result(args: list[Any]) -> None:
+def test_each_task_in_an_argument_of_any_shape_is_replaced_by_its_result(args: list[Any]) -> None:
     new = made(print, args)
     assert len(new.deps) == len(set(new.deps)) == record(new).positions
     assert call(new, *(f"result of {dep}" for dep in new.deps)) == (tuple(replaced(args)), {})
@@ -150,7 +150,7 @@ def test_a_task_of_another_plan_is_refused_by_name() -> None:
     assert "plan-0000000004" in str(caught.value)
 
 
-def test_a_task_hidden_in_a_closure_is_refused_with_the_way_out() -> None:
+def test_a_task_hidden_in_a_closure_is_refused_with_what_to_do() -> None:
     hidden = task(5)
     with pytest.raises(NotSerialisable, match="takes it as an argument"):
         made(lambda: hidden)
@@ -181,7 +181,7 @@ NO_NAMES: list[Any] = [[], "ab", {1: 2}, 5]
         *(((print, (), kwargs), "must be a dict with names") for kwargs in NO_NAMES),
     ],
 )
-def test_what_is_no_call_is_refused_with_the_way_out(call: tuple[Any, ...], reason: str) -> None:
+def test_a_malformed_call_is_refused_with_what_to_do(call: tuple[Any, ...], reason: str) -> None:
     with pytest.raises(InvalidTask, match=reason):
         made(*call)
 
@@ -216,7 +216,7 @@ def test_options_at_their_bounds_are_accepted_and_read_back(options: dict[str, A
     assert found == TaskOptions(**options)
 
 
-def test_options_left_out_are_those_of_the_plan() -> None:
+def test_omitted_options_default_to_those_of_the_plan() -> None:
     defaults = TaskOptions(attempts=7, retry_delay=2.0, timeout=9.0, priority=3, keep=True)
     new = made(math.sqrt, (4,), defaults=defaults, attempts=1, keep=False)
     assert TaskOptions.from_json(record(new).options) == TaskOptions(
@@ -262,13 +262,13 @@ def test_a_task_too_large_is_refused_with_its_size() -> None:
     assert caught.value.size > caught.value.limit == RECORD_BYTES_MAX
 
 
-def test_too_many_edges_are_refused_with_the_way_out() -> None:
+def test_too_many_edges_are_refused_with_what_to_do() -> None:
     tasks = [task(number) for number in range(EDGES_MAX + 1)]
     with pytest.raises(InvalidTask, match="join them in groups"):
         made(print, (tasks,))
 
 
-def test_a_function_met_before_is_serialised_once() -> None:
+def test_a_function_used_before_is_serialised_once() -> None:
     one_call, spec = definer(), TaskSpec(lambda: 1)
     one_call.define(spec)
     (known,) = one_call._functions
@@ -293,7 +293,7 @@ def test_a_handle_is_shown_with_its_name_or_number() -> None:
     assert repr(Task(plan, "0000000005", "sum")) == f"<Task sum of {PATH}>"
 
 
-def test_a_handle_not_sent_yet_is_an_edge_to_its_definition() -> None:
+def test_an_unsent_handle_becomes_an_edge_to_its_definition() -> None:
     new = NewTask("a task", "5000", b"", [])
     handle = Task(cast("Plan", Somewhere()), new=new)
     assert made(print, (handle,)).deps == [new]
@@ -376,7 +376,7 @@ def test_a_name_that_cannot_be_printed_is_refused(name: str) -> None:
         made(int, name=name)
 
 
-def test_an_explicit_zero_goes_before_the_priority_of_the_plan() -> None:
+def test_an_explicit_zero_beats_the_priority_of_the_plan() -> None:
     defaults = TaskOptions(priority=7)
     assert made(int, defaults=defaults).rank == rank_of(7)
     assert made(int, defaults=defaults, priority=0).rank == rank_of(0)

@@ -1,4 +1,4 @@
-"""The table of task options: records hold what it allows, and every place names what it names."""
+"""The table of task options: records and every interface hold exactly the options it allows."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ WRONG: dict[str, list[Any]] = {
 }
 
 
-def test_the_samples_are_of_all_options() -> None:
+def test_the_samples_cover_all_options() -> None:
     assert OPTIONS.keys() == OTHERS.keys() == WRONG.keys()
 
 
-def test_a_record_holds_what_differs_from_the_defaults_in_the_order_of_the_table() -> None:
+def test_a_record_holds_only_non_default_options_in_the_order_of_the_table() -> None:
     assert DEFAULT_OPTIONS.to_json() == TaskOptions().to_json() == b"{}"
     options = TaskOptions(**OTHERS)
     stored = json.loads(options.to_json())
@@ -100,7 +100,7 @@ def test_a_record_with_a_value_that_the_table_does_not_allow_is_refused(name: st
             TaskOptions.from_value({name: nan})
 
 
-def test_an_option_of_a_newer_zkplan_is_passed_over() -> None:
+def test_an_option_of_a_newer_zkplan_is_ignored() -> None:
     assert TaskOptions.from_value({"attempts": 2, "newer": [1]}) == TaskOptions(attempts=2)
 
 
@@ -119,7 +119,7 @@ def shown_by(function: Any) -> set[str]:
     return set(signature.parameters)
 
 
-def test_every_place_names_the_options_that_may_be_given_there() -> None:
+def test_every_interface_names_exactly_the_options_it_accepts() -> None:
     task, function, plan = (set(options_at(at)) for at in (At.TASK, At.FUNCTION, At.PLAN))
     more = {"after", "key"}
     assert names_in(AddOptions) == task | more
@@ -152,7 +152,7 @@ IN_REQUESTS = [name for name in options_at(At.HTTP) if name not in ("not_before"
 
 
 @pytest.mark.parametrize("name", IN_REQUESTS)
-def test_the_http_service_takes_what_the_table_allows(name: str) -> None:
+def test_the_http_service_accepts_the_values_that_the_table_allows(name: str) -> None:
     task: dict[str, Any] = {"function": "math:sqrt"}
     value = OTHERS[name]
     given = ["builtins:KeyError"] if name == "retry_if" else value

@@ -1,4 +1,4 @@
-"""What tasks print: the last bytes are kept, told while they run, and put together again."""
+"""Task output: its last bytes are kept, stored while the task runs, and joined again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shown(pieces: list[TaskLog]) -> list[tuple[int, int, str]]:
     return [(each.attempt, each.cut, each.text) for each in pieces]
 
 
-def test_the_end_has_the_last_bytes_and_never_half_a_character() -> None:
+def test_the_kept_tail_has_the_last_bytes_and_no_partial_character() -> None:
     tail = Tail(10)
     assert tail.rest(10) is None
     tail.add("gone")
@@ -79,7 +79,7 @@ def test_output_stored_while_a_task_ran_is_stored_again_only_after_a_gap() -> No
     assert fourth == Printed(1408, "y" * 100)
 
 
-def test_a_hundred_megabytes_take_no_memory_however_they_come() -> None:
+def test_a_hundred_megabytes_of_output_take_little_memory_however_written() -> None:
     tail = Tail(1024)
     large = "z" * 30_000_000
     tracemalloc.start()
@@ -118,7 +118,7 @@ def test_output_stored_twice_is_shown_once_and_gaps_are_counted() -> None:
     assert printed_bytes([damaged, told[0]]) == 24 < PRINTED_BYTES_MAX
 
 
-def test_what_was_printed_is_read_on_from_a_place_and_from_its_end() -> None:
+def test_output_can_be_read_on_from_a_position_and_from_its_end() -> None:
     told = [
         Record(0, 500, "by", [["c", 7], ["c", 7, None, "w"], ["c", 8, 4]]),
         record(1, Printed(0, "äö")),
@@ -158,7 +158,7 @@ def said(job: Job) -> str:
     return "" if printed is None else printed.text
 
 
-def test_prints_and_logs_of_a_task_go_where_they_went_and_to_its_output(
+def test_prints_and_logs_of_a_task_go_to_their_usual_target_and_to_its_output(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
@@ -198,7 +198,7 @@ def test_prints_and_logs_of_a_task_go_where_they_went_and_to_its_output(
     assert b"\xff" in written
 
 
-def test_tasks_that_print_at_the_same_time_pass_on_whole_lines_with_their_names(
+def test_concurrent_tasks_print_whole_lines_with_their_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True, newline="\n")
@@ -230,7 +230,7 @@ def test_tasks_that_print_at_the_same_time_pass_on_whole_lines_with_their_names(
     assert said(one).endswith("reend"), "what is kept has no names in it"
 
 
-def test_a_task_that_takes_stdout_away_takes_only_its_own_output() -> None:
+def test_a_task_that_redirects_stdout_redirects_only_its_own_output() -> None:
     job, mine, real = a_job(), io.StringIO(), sys.stdout
     with captured():
         before = sys.stdout
@@ -256,7 +256,7 @@ def warn(job: Job, name: str = "of_task") -> None:
     logging.getLogger(name).warning("careful")
 
 
-def test_a_program_that_has_not_set_up_logging_may_still_do_so(
+def test_a_program_can_still_set_up_logging_after_output_is_captured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     err, jobs = io.StringIO(), [a_job(), a_job()]
@@ -271,7 +271,7 @@ def test_a_program_that_has_not_set_up_logging_may_still_do_so(
     assert lines == ["careful", "set up: careful"]
 
 
-def test_a_record_is_kept_once_if_a_handler_was_made_meanwhile(
+def test_a_log_record_is_kept_once_even_if_a_handler_was_added_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
@@ -289,7 +289,7 @@ def test_a_record_is_kept_once_if_a_handler_was_made_meanwhile(
     assert said(job) == "careful\ncareful\nWARNING of_task: careful\n"
 
 
-def test_what_a_task_puts_back_too_late_is_used_again_by_the_next_worker(
+def test_a_stale_capture_of_stdout_put_back_late_is_reused_by_the_next_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out, job = io.StringIO(), a_job()
@@ -316,7 +316,7 @@ def test_a_worker_without_stdout_and_stderr_keeps_what_tasks_print(
     assert said(job) == "to nobody\n"
 
 
-def test_output_that_a_history_had_no_room_for_is_dropped() -> None:
+def test_output_for_which_the_history_has_no_room_is_dropped() -> None:
     answers: list[Any] = [Refused(1, Reason.NO_AUTH, "seg-"), Applied(["checked", "untold"])]
     for first, is_told in ((0, False), (1, True)):
         step: Any = Recorder("/zkplan").step(record_printed(claim(), Printed(0, "hello")))
@@ -328,7 +328,7 @@ def test_output_that_a_history_had_no_room_for_is_dropped() -> None:
         assert ended.value.value == is_told
 
 
-def test_a_worker_that_keeps_nothing_does_not_wake_up_for_it() -> None:
+def test_a_worker_that_keeps_no_output_does_not_wake_up_for_it() -> None:
     for keeps in (0, 1000):
         worker: Any = SimpleNamespace(running={})
         duty = LiveOutput(steps=worker, pool=worker, output_max=keeps)
@@ -336,7 +336,7 @@ def test_a_worker_that_keeps_nothing_does_not_wake_up_for_it() -> None:
         assert duty.at == (6.0 if keeps else float("inf"))
 
 
-def test_a_follower_that_is_closed_while_it_reads_does_not_wait(
+def test_a_follower_closed_while_reading_does_not_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("zkplan.views.history.LOOK_S", 3600.0)

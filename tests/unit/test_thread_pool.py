@@ -1,4 +1,4 @@
-"""Slots: jobs run on so many threads at once, no free slot stays idle, a hung one is replaced."""
+"""Slots run jobs on a fixed number of threads; no free slot stays idle, a hung one is replaced."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_job_never_waits_behind_another_while_a_slot_is_free() -> None:
         bench.slots.close()
 
 
-def test_threads_are_made_when_needed_and_used_again(two: Bench) -> None:
+def test_threads_are_created_when_needed_and_reused(two: Bench) -> None:
     names = set()
     for _ in range(5):
         (job,) = two.put()
@@ -114,7 +114,7 @@ def test_waiting_jobs_can_be_taken_back(two: Bench) -> None:
     assert set(two.begun(2)) == set(again), "what was taken back takes up no slot"
 
 
-def test_jobs_taken_back_call_for_no_thread(two: Bench) -> None:
+def test_jobs_taken_back_do_not_create_threads(two: Bench) -> None:
     before = set(threading.enumerate())
     hung, other, *_ = two.put(5)
     two.begun(2)
@@ -127,7 +127,7 @@ def test_jobs_taken_back_call_for_no_thread(two: Bench) -> None:
     assert len(made) == 2, "the free thread takes the job"
 
 
-def test_a_slot_written_off_is_replaced_at_once_and_what_it_still_returns_dropped(
+def test_a_slot_written_off_is_replaced_at_once_and_its_late_result_dropped(
     two: Bench,
 ) -> None:
     hung, other, waiting = two.put(3)
@@ -163,7 +163,7 @@ def hang(bench: Bench, count: int) -> list[Job]:
     return hung
 
 
-def test_threads_that_do_not_return_are_replaced_for_as_many_as_there_are_slots(
+def test_hung_threads_are_replaced_up_to_the_number_of_slots(
     two: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = set(threading.enumerate())
@@ -188,7 +188,7 @@ def test_threads_that_do_not_return_are_replaced_for_as_many_as_there_are_slots(
     assert "claims and runs nothing" in told[1]
 
 
-def test_a_thread_that_returns_after_all_gives_its_slot_back(two: Bench) -> None:
+def test_a_hung_thread_that_returns_after_all_gives_its_slot_back(two: Bench) -> None:
     before = set(threading.enumerate())
     hung = hang(two, 4)
     assert two.slots.slots == 0

@@ -1,4 +1,4 @@
-"""The time line of many tasks: rows by name and by worker that say what runs, waits and fails."""
+"""The time line of many tasks has rows by name and by worker that show what runs and fails."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def row(drawn: list[Line], name: str) -> tuple[str, str, bool]:
     return found.text[26:80], " ".join(found.text[80:].split()), found.fails
 
 
-def test_many_tasks_are_drawn_by_name_and_by_worker() -> None:
+def test_many_tasks_are_drawn_grouped_by_name_and_by_worker() -> None:
     drawn = list(timeline(pages(), 120))
     assert drawn[1].text.startswith("100 of 133 tasks ended, 1 dead, 1 delayed, 1 running, 30 wait")
     assert row(drawn, "page #") == ("█" * 54, "100 100.0 s", False)
     assert row(drawn, "waits") == (" " * 54, "0 of 30 0.00 s", False)
     bar, told, fails = row(drawn, "merge 1")
     assert (bar.rstrip(), told, fails) == ("▄█▂", "0 of 1 3.00 s 1 dead", True)
-    # What is delayed does not run, and what is claimed does until now.
+    # A delayed task is not drawn as running, and a claimed task is drawn up to now.
     assert set(row(drawn, "late")[0][2:]) == {" "}
     assert row(drawn, "now")[0] == "·" * 48 + "▄" + "█" * 5
     # One scale for all workers: the first one was busy, then the second.
@@ -73,7 +73,7 @@ def test_groups_with_failures_are_drawn_first_and_nothing_is_left_out() -> None:
     assert {tuple(each.running[:2]) for each in told.rows} == {(1, 0)}
 
 
-def test_a_circle_of_edges_in_a_damaged_history_has_a_path() -> None:
+def test_a_cycle_of_edges_in_a_damaged_history_still_gives_a_critical_path() -> None:
     one, two = task(1, "one", 0, 5), task(2, "two", 5, 5)
     one.deps, two.deps = (2,), (1,)
     assert [each.number for each in critical_path({1: one, 2: two})] == [1, 2]

@@ -1,4 +1,4 @@
-"""The picture of `zkplan top` fits whatever it shows; what is late is told with by how much."""
+"""The picture of `zkplan top` always fits, and shows how late each late item is."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_line_fits_and_nothing_moves_the_cursor(plans: int, size: tuple[in
         assert all(line.text.isprintable() for line in lines)
 
 
-def test_each_section_has_room_and_says_how_much_it_leaves_out() -> None:
+def test_each_section_gets_room_and_says_how_much_it_leaves_out() -> None:
     heads = [
         line.text for line in picture(overview(200), "/z", "", 80, 24) if "reverse" in line.style
     ]
@@ -77,7 +77,7 @@ def test_a_wide_picture_says_how_much_of_a_plan_has_finished() -> None:
     assert narrow[3].split()[2:4] == ["running", "2,500"]
 
 
-def test_what_is_still_to_come_is_never_shown_as_less() -> None:
+def test_a_time_still_to_come_is_never_rounded_down() -> None:
     left = {0.2: "1 s", 119.5: "120 s", 121.0: "3 min"}
     for seconds, told in left.items():
         seen = overview(0)._replace(
@@ -96,7 +96,7 @@ def schedule(due: float, paused: bool = False) -> Schedule:
     return Schedule("/z/schedules/nightly", definition, Upcoming(int(due * 1000), paused), 0)
 
 
-def test_what_is_late_is_shown_with_by_how_much() -> None:
+def test_each_late_item_is_shown_with_how_late_it_is() -> None:
     plans = [
         plan(0, deadline=NOW - 60),
         plan(5, deadline=NOW + 60, left=50.0),

@@ -1,4 +1,4 @@
-"""The znode tree in memory: what a comparison with a ZooKeeper (tests/differential) cannot show."""
+"""The znode tree in memory: properties that a comparison with ZooKeeper cannot show."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_refused_operation_writes_nothing_but_takes_a_zxid(
     assert tree.ephemerals(7) == {"/mortal"}
 
 
-def test_sequence_numbers_count_creates_and_never_come_back() -> None:
+def test_sequence_numbers_count_creates_and_are_never_reused() -> None:
     tree = tree_with("/q")
     assert tree.apply(Create("/q/t-", sequence=True)) == "/q/t-0000000000"
     tree.apply(Create("/q/plain"))
@@ -160,7 +160,7 @@ def test_a_deletion_notifies_each_watcher_once_and_then_the_parent() -> None:
     assert tree.watches.take_events() == []
 
 
-def test_system_nodes_are_there_on_request_and_do_not_count() -> None:
+def test_system_nodes_exist_on_request_and_are_not_counted() -> None:
     assert paths_of(Tree()) == ["/"]
     tree = Tree(system_nodes=True)
     assert paths_of(tree) == ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"]
@@ -175,7 +175,7 @@ def told(tree: Tree, watcher: Hashable = "w") -> list[tuple[str, str]]:
     ]
 
 
-def test_watches_are_counted_by_watcher_path_and_all_together() -> None:
+def test_watches_are_counted_by_watcher_by_path_and_in_total() -> None:
     tree = tree_with("/a", "/b")
     tree.get("/a", "v")
     tree.get("/a", "w")
@@ -189,7 +189,7 @@ def test_watches_are_counted_by_watcher_path_and_all_together() -> None:
     assert tree.watches.counts() == (0, 0, 0)
 
 
-def test_a_watcher_with_too_many_watches_gets_no_more_until_some_are_spent() -> None:
+def test_a_watcher_with_too_many_watches_gets_no_more_until_some_have_fired() -> None:
     tree = Tree(Limits(watches=3))
     tree.multi([Create("/a"), Create("/b")])
     tree.get("/a", "w")
@@ -214,11 +214,11 @@ def test_a_dropped_recursive_watch_leaves_the_others_armed() -> None:
     tree.watches.drop("stays")
     tree.apply(SetData("/a/b"))
     assert tree.watches.take_events() == []
-    # With nobody listening recursively, no event looks at the paths above.
+    # Without a recursive watch no event looks at the paths above.
     assert tree.watches._data.recursive == tree.watches._child.recursive == 0
 
 
-def test_dropping_a_watcher_costs_its_own_watches_and_not_those_of_all() -> None:
+def test_the_cost_of_dropping_a_watcher_depends_only_on_its_own_watches() -> None:
     tree = Tree()
     for number in range(20_000):
         tree.exists(f"/{number}", "many")
@@ -254,7 +254,7 @@ def tree_of(**lists: tuple[Acl, ...]) -> Tree:
     return tree
 
 
-def test_equal_lists_are_stored_once_and_an_open_one_not_at_all() -> None:
+def test_equal_access_lists_are_stored_once_and_an_open_list_not_at_all() -> None:
     tree = Tree()
     for name in "abc":
         acl = OPEN_ACL if name == "c" else (Acl(31, *ANN[0]),)
@@ -263,7 +263,7 @@ def test_equal_lists_are_stored_once_and_an_open_one_not_at_all() -> None:
     assert tree._nodes["/c"].acl is None
 
 
-def test_without_identities_nothing_is_checked() -> None:
+def test_no_access_is_checked_for_a_request_without_identities() -> None:
     tree = tree_of(p=only(0))
     tree.multi([Create("/p/x", acl=SASL), SetData("/p"), Check("/p"), SetAcl("/p", OPEN_ACL)])
     assert tree.get_acl("/p/x")[0] == SASL
@@ -278,13 +278,13 @@ def of_ip(text: str, perms: int = 31) -> tuple[Acl, ...]:
     return (Acl(perms, "ip", text),)
 
 
-def test_a_digest_is_the_one_that_zookeeper_documents() -> None:
+def test_a_digest_equals_the_one_in_the_zookeeper_documentation() -> None:
     # The example of ZooKeeper's own programmer's guide and of every client library.
     assert digest_identity("super:test") == ("digest", "super:D/InIHSb7yEEbrWz8b9l71RjZJU=")
     assert authenticate("digest", b"super:test", "::1") == digest_identity("super:test")
 
 
-def test_a_list_without_a_restriction_is_stored_as_none() -> None:
+def test_an_access_list_without_a_restriction_is_stored_as_none() -> None:
     assert mended("/a", OPEN_ACL, NOBODY) is None
     assert mended("/a", OPEN_ACL * 3, NOBODY) is None
     assert mended("/a", (Acl(31, "world", "anyone"),), None) is None
@@ -309,21 +309,19 @@ def test_a_list_without_a_restriction_is_stored_as_none() -> None:
         ("127.0.0.0/8", "unknown", False),
     ],
 )
-def test_an_address_matches_where_the_first_bits_agree(
-    text: str, address: str, matches: bool
-) -> None:
+def test_an_address_matches_if_its_first_bits_agree(text: str, address: str, matches: bool) -> None:
     acl = mended("/a", of_ip(text), NOBODY)
     assert acl is not None
     assert permits(acl, READ, (Identity("ip", address),)) is matches
 
 
-def test_the_server_itself_may_do_everything() -> None:
+def test_the_server_itself_is_permitted_everything() -> None:
     acl = (Acl(0, "world", "anyone"),)
     assert not permits(acl, READ, (HERE,))
     assert permits(acl, READ, None)
     assert permits(None, READ, NOBODY)
 
 
-def test_an_open_list_takes_no_bytes() -> None:
+def test_an_open_access_list_takes_no_bytes() -> None:
     assert size_of(None) == 0
     assert size_of((Acl(1, "world", "anyone"),)) > 11

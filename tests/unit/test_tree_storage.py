@@ -1,4 +1,4 @@
-"""What the tree gives to be stored is enough to build the same tree again, and no more."""
+"""The changes that the tree records for storage are enough to rebuild it, and no more."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def some_op(rng: random.Random, tree: Tree) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_changes_build_the_same_tree_again(seed: int) -> None:
+def test_recorded_changes_rebuild_the_same_tree(seed: int) -> None:
     rng = random.Random(seed)
     tree = Tree(system_nodes=True, track_changes=True)
     rows: Rows = {}
@@ -89,7 +89,7 @@ def test_the_changes_build_the_same_tree_again(seed: int) -> None:
             store(rows, tree)
     store(rows, tree)
     again = restored(rows, tree.zxid)
-    # The bytes too: counted here with every change, and there anew.
+    # The bytes are equal, too: one tree counted them with every change, the other at its restore.
     assert everything(again) == everything(tree)
     assert again.znodes.take_changes() == []
     assert rows.keys() == {node.number for node in tree._nodes.values()}
@@ -98,7 +98,7 @@ def test_the_changes_build_the_same_tree_again(seed: int) -> None:
     assert [number for number, _, _ in again.znodes.take_changes()] == [max(rows) + 1, 0]
 
 
-def test_a_touched_node_comes_once_and_one_that_came_and_went_as_gone() -> None:
+def test_a_changed_node_is_listed_once_and_a_transient_node_as_deleted() -> None:
     tree = Tree(track_changes=True)
     assert [(number, path) for number, path, _ in tree.znodes.take_changes()] == [(0, "/")]
     tree.multi([Create("/a"), SetData("/a", b"1"), SetData("/a", b"2"), Create("/b"), Delete("/b")])
@@ -109,7 +109,7 @@ def test_a_touched_node_comes_once_and_one_that_came_and_went_as_gone() -> None:
     assert tree.znodes.take_changes() == []
 
 
-def test_a_path_used_again_comes_with_its_old_node_first() -> None:
+def test_a_reused_path_is_listed_with_its_old_node_first() -> None:
     tree = Tree(track_changes=True)
     tree.apply(Create("/a"))
     tree.znodes.take_changes()
@@ -134,7 +134,7 @@ def test_a_path_used_again_comes_with_its_old_node_first() -> None:
         ([(0, "/", Node()), (1, "/b/", Node())], "'/b/' has no parent"),
     ],
 )
-def test_rows_that_are_no_tree_are_refused_by_name(rows: Any, reason: str) -> None:
+def test_rows_that_do_not_form_a_tree_are_refused_with_a_reason(rows: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Tree().restore(7, copy.deepcopy(rows))
 
@@ -146,7 +146,7 @@ def test_only_a_new_tree_can_be_restored() -> None:
         tree.restore(7, [(0, "/", Node())])
 
 
-def test_a_full_server_refuses_what_grows_and_serves_the_rest() -> None:
+def test_a_full_server_refuses_writes_that_add_znodes_and_serves_the_rest() -> None:
     tree = Tree(Limits(znodes=3))
     tree.multi([Create("/a"), Create("/b")])
     assert tree.node_count == 3
@@ -171,14 +171,14 @@ def test_adds_are_refused_before_the_work_that_shortens_the_queue() -> None:
     with pytest.raises(MultiFailed) as failed:
         tree.multi(queued)
     assert failed.value.error.code == -125
-    # What is under way: a claim with its mark, a log entry of its own.
+    # Work in progress: a claim with its mark, and a log entry.
     tree.multi([Delete("/0"), Create("/claim"), Create("/owner")])
     tree.apply(Create("/log-", sequence=True))
     assert tree.node_count == 97
     tree.multi([Delete("/1"), Delete("/2"), Delete("/3"), Delete("/4"), *queued])
 
 
-def test_a_server_full_of_bytes_refuses_what_grows_and_serves_the_rest() -> None:
+def test_a_server_full_of_bytes_refuses_writes_that_grow_and_serves_the_rest() -> None:
     tree = Tree(Limits(tree_bytes=100))
     tree.apply(Create("/a", b"x" * 90))
     used = tree.znodes.bytes
@@ -195,7 +195,7 @@ def test_a_server_full_of_bytes_refuses_what_grows_and_serves_the_rest() -> None
     assert tree.znodes.bytes == 1
 
 
-def test_a_container_goes_some_time_after_its_last_child() -> None:
+def test_a_container_is_deleted_some_time_after_its_last_child() -> None:
     tree = Tree(track_changes=True)
     tree.multi([Create("/box", container=True), Create("/box/in", container=True)])
     assert tree.get("/box")[1].ephemeral_owner == 0
@@ -213,7 +213,7 @@ def test_a_container_goes_some_time_after_its_last_child() -> None:
     assert tree.ephemerals(CONTAINER_OWNER) == frozenset()
 
 
-def test_a_ttl_node_goes_when_nothing_was_written_to_it_for_so_long() -> None:
+def test_a_ttl_node_is_deleted_when_its_ttl_has_passed_without_a_write() -> None:
     tree = Tree()
     tree.apply(Create("/t", ttl_ms=100), now_ms=1000)
     tree.apply(Create("/t/x"), now_ms=1000)
@@ -229,7 +229,7 @@ def test_a_ttl_node_goes_when_nothing_was_written_to_it_for_so_long() -> None:
     assert [event.kind for event in tree.watches.take_events()] == ["deleted"]
 
 
-def test_a_sweep_in_several_calls_deletes_only_what_is_still_to_be_deleted() -> None:
+def test_a_sweep_in_several_calls_deletes_only_nodes_that_are_still_due() -> None:
     tree = Tree()
     tree.multi([Create(f"/{name}", ttl_ms=1) for name in "abcdef"])
     assert tree.sweep(9, at_most=1) == ["/a"]
@@ -255,7 +255,7 @@ def test_containers_and_ttl_nodes_belong_to_no_session() -> None:
     assert tree.ephemeral_count == 0
 
 
-def test_nodes_below_are_counted_without_themselves() -> None:
+def test_a_node_is_not_counted_among_the_nodes_below_it() -> None:
     tree = Tree(system_nodes=True)
     tree.multi([Create("/a"), Create("/a/b"), Create("/a/b/c"), Create("/ab"), Create("/a/d")])
     assert tree.count_descendants("/a") == 3

@@ -1,4 +1,4 @@
-"""Processes that are watched: what they write, how they end, and how they are signed off."""
+"""Watched processes: what they write, how they end, and how they are signed off."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from zkplan.transport import Transport
 from zkplan.transport.transport import run_step
 
 
-def test_a_process_that_ends_while_it_is_paused_is_no_error(
+def test_a_process_that_ends_while_paused_is_not_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another thread looks whether it runs, and so takes its end from the one that waits."""
@@ -56,7 +56,7 @@ except ChildProcessError:
 
 
 @pytest.mark.parametrize("sees", ["process.wait_ended(30)", "while process.is_running(): pass"])
-def test_what_was_seen_to_have_ended_is_watched_no_longer(tmp_path: Path, sees: str) -> None:
+def test_a_process_seen_to_have_ended_is_no_longer_watched(tmp_path: Path, sees: str) -> None:
     """When its starter ends, the watcher would kill whoever has that process id by then."""
     program = STARTS_ONE_THAT_ENDS.replace("{sees_its_end}", sees)
     command = [sys.executable, "-c", program, str(tmp_path / "log")]
@@ -91,19 +91,19 @@ def relayed(script: str) -> tuple[list[tuple[str, str]], WatchedProcess]:
     return lines, process
 
 
-def test_each_line_is_passed_on_with_its_stream_and_the_last_one_unfinished() -> None:
+def test_each_line_is_passed_on_with_its_stream_even_an_unfinished_last_one() -> None:
     lines, process = relayed(r"printf 'one\ntwo'; printf 'half\rwhole\n' >&2")
     assert [line for line, stream in lines if stream == "stdout"] == ["one\n", "two"]
     assert [line for line, stream in lines if stream == "stderr"] == ["half\r", "whole\n"]
     assert "two" in process.log_tail()
 
 
-def test_what_is_no_text_is_passed_on_as_far_as_it_is() -> None:
+def test_undecodable_output_is_passed_on_with_replacement_characters() -> None:
     lines, _ = relayed(r"printf 'a\377b\n'")
     assert lines == [("a\N{REPLACEMENT CHARACTER}b\n", "stdout")]
 
 
-def test_who_inherits_the_pipes_does_not_hold_up_the_end() -> None:
+def test_a_process_that_inherits_the_pipes_does_not_delay_the_end() -> None:
     began = time.monotonic()
     lines, _ = relayed("sleep 20 & echo told")
     assert lines == [("told\n", "stdout")]
@@ -116,7 +116,7 @@ def test_a_process_that_wrote_nothing_says_so() -> None:
     assert process.log_tail() == " It wrote no log."
 
 
-def test_what_cannot_be_shown_does_not_hold_up_the_process(
+def test_output_that_cannot_be_shown_does_not_block_the_process(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def full(line: str, stream: str) -> None:
@@ -153,7 +153,7 @@ def lower_end(line: UpperEnd, monkeypatch: pytest.MonkeyPatch) -> LowerEnd:
     return LowerEnd()
 
 
-def test_the_line_names_who_registered_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parent_knows_which_worker_registered_last(monkeypatch: pytest.MonkeyPatch) -> None:
     line = UpperEnd()
     process = lower_end(line, monkeypatch)
     line.listen()
@@ -170,7 +170,7 @@ def test_the_line_names_who_registered_last(monkeypatch: pytest.MonkeyPatch) -> 
     line.close()
 
 
-def test_a_name_that_came_in_two_parts_is_one_name() -> None:
+def test_a_name_received_in_two_parts_is_one_name() -> None:
     line = UpperEnd()
     with socket.socket(fileno=os.dup(line.to_pass)) as other:
         other.send(b"first\nsec")
@@ -206,7 +206,7 @@ class Tree:
     def __exit__(self, *_: object) -> None: ...
 
 
-def test_an_error_of_any_kind_is_survived_and_tried_again() -> None:
+def test_signing_off_is_retried_after_an_error_of_any_kind() -> None:
     tree = Tree()
     errors = [RuntimeError("can't start new thread"), OSError("too many open files")]
     tried = threading.Semaphore(0)
@@ -227,7 +227,7 @@ def test_an_error_of_any_kind_is_survived_and_tried_again() -> None:
     assert tree.gone[1:] == ["/zkplan/workers/two", "/zkplan/workers/three"]
 
 
-def test_whose_session_has_ended_meanwhile_is_given_up() -> None:
+def test_signing_off_is_given_up_once_the_session_must_have_ended() -> None:
     def opened() -> Any:
         raise RuntimeError("no server")
 

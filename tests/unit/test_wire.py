@@ -1,4 +1,4 @@
-"""Requests are packed as kazoo packs them, and each answer is understood."""
+"""Requests are packed as kazoo packs them, and each kind of answer is understood."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def answer_of(op: Op, prefix: str, created: str) -> bytes:
 
 
 @pytest.mark.parametrize("prefix", ["", "/chroot"])
-def test_an_applied_transaction_gives_a_result_for_each_operation(prefix: str) -> None:
+def test_an_applied_transaction_has_a_result_for_each_operation(prefix: str) -> None:
     created = {1: "/a/task-0000000012", 4: "/é"}
     body = b"".join(
         answer_of(op, prefix, created.get(index, "")) for index, op in enumerate(OPERATIONS)
@@ -136,7 +136,7 @@ def test_an_applied_transaction_gives_a_result_for_each_operation(prefix: str) -
         ]
     ),
 )
-def test_a_refused_transaction_names_the_culprit(at: int, error: tuple[int, Reason]) -> None:
+def test_a_refused_transaction_names_the_operation(at: int, error: tuple[int, Reason]) -> None:
     codes = [0] * at + [error[0]] + [-2] * (len(OPERATIONS) - at - 1)
     body = b"".join(struct.pack("!i?ii", -1, False, code, code) for code in codes)
     answer = wire.MultiPacket(OPERATIONS, "", ACL).deserialize(body, 0)
@@ -150,7 +150,7 @@ def test_a_refused_transaction_names_the_culprit(at: int, error: tuple[int, Reas
     )
 
 
-def test_a_batch_of_reads_gives_an_answer_for_each() -> None:
+def test_a_batch_of_reads_has_an_answer_for_each_read() -> None:
     reads = (ReadData("/a"), ReadChildren("/b"), ReadData("/none"), ReadData("/empty"))
     packet = wire.ReadManyPacket(ReadMany(reads), "/c")
     assert packet.type == 22
@@ -175,7 +175,7 @@ def test_a_batch_of_reads_gives_an_answer_for_each() -> None:
     assert packet.deserialize(body, 0) == [node, ["x", "é"], None, node._replace(data=b"")]
 
 
-def test_a_read_that_is_not_allowed_is_no_missing_znode_in_a_strict_batch() -> None:
+def test_a_strict_batch_distinguishes_a_forbidden_read_from_a_missing_znode() -> None:
     reads = [ReadData("/gone"), ReadData("/shut"), ReadData("/gone-too")]
     body = b"".join(
         struct.pack("!i?ii", -1, False, error.code, error.code)

@@ -1,4 +1,4 @@
-"""A transaction that znodes of somebody else obstruct is sent again once these are deleted."""
+"""A transaction obstructed by foreign znodes is sent again after these are deleted."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_znodes_below_a_leaf_are_deleted(path: str) -> None:
         "/elsewhere/claims/w/x",
     ],
 )
-def test_what_has_children_in_zkplan_keeps_them(path: str) -> None:
+def test_children_that_zkplan_itself_creates_are_not_deleted(path: str) -> None:
     server = Server(path, f"{path}/x")
     answer = server.delete(path)
     assert isinstance(answer, Refused)
@@ -113,7 +113,7 @@ def test_what_has_children_in_zkplan_keeps_them(path: str) -> None:
     assert len(server.sent) == 1
 
 
-def test_a_lost_answer_before_that_is_not_forgotten() -> None:
+def test_an_earlier_lost_answer_is_not_forgotten() -> None:
     server = Server(CLAIM, f"{CLAIM}/x")
     server.repeated = True
     assert server.delete(CLAIM) == Applied([True], repeated=True)
@@ -126,14 +126,14 @@ def test_a_lost_answer_before_that_is_not_forgotten() -> None:
         Server(CLAIM, *(f"{CLAIM}/{number}" for number in range(BELOW_MAX + 1))),
     ],
 )
-def test_what_cannot_be_deleted_or_is_too_much_refuses_the_transaction(server: Server) -> None:
+def test_undeletable_or_too_many_znodes_refuse_the_transaction(server: Server) -> None:
     answer = server.delete(CLAIM)
     assert isinstance(answer, Refused)
     assert (answer.reason, answer.path) == (Reason.NOT_EMPTY, CLAIM)
     assert len(server.sent) < CLEARED_MAX
 
 
-def test_reads_behind_the_transaction_are_sent_again() -> None:
+def test_reads_after_the_transaction_are_sent_again() -> None:
     server = Server(CLAIM, f"{CLAIM}/x", WORKERS)
     reads = ReadMany([ReadData(CLAIM), ReadChildren(f"{ROOT}/workers")])
 
@@ -156,8 +156,6 @@ def test_reads_behind_the_transaction_are_sent_again() -> None:
         (Refused(0, Reason.NO_AUTH, f"{ROOT}/claims"), False),
     ],
 )
-def test_a_folder_that_another_step_has_made_anew_counts_as_restored(
-    answer: Any, restored: bool
-) -> None:
+def test_a_folder_recreated_by_another_step_counts_as_restored(answer: Any, restored: bool) -> None:
     refused = Refused(1, Reason.NO_NODE, f"{ROOT}/claims/w")
     assert run_step(folder_restored(refused), lambda _: answer, lambda given: given) is restored
