@@ -262,7 +262,7 @@ TABLE: dict[str, list[Row]] = {
         (adding, lambda e: e.remains.runnable.append("x"), "runnable: x is left"),
         (adding, lambda e: e.remains.delayed.append("x"), "delayed: x is left"),
         (adding, lambda e: e.remains.claims.append("x"), "claims: x is left"),
-        (adding, lambda e: e.remains.letters.update({"0": DeadLetter(0, 1)}), "says: finished"),
+        (adding, lambda e: e.remains.letters.update({"0": DeadLetter(0, 1)}), "must be finished"),
     ],
     "L2 tasks start soon": [
         (prompt, lambda e: put(max(e.everything, key=lambda x: x.began), began=NOW), "had ended")

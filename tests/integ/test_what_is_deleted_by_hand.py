@@ -189,7 +189,7 @@ OF_A_PLAN = {
     ),
     "history": Deletion(lambda s: f"{s.plan.path}/history", HARMLESS),
     "history/untold": Deletion(lambda s: f"{s.plan.path}/history/untold", HARMLESS),
-    "history/seg-": Deletion(lambda s: s.in_plan("history", "seg-"), HARMLESS),
+    "history/seg-": Deletion(lambda s: s.in_plan("history", "-"), HARMLESS),
     "active/PLAN": Deletion(
         lambda s: f"{s.client.paths.active}/{s.plan.number}", MENDED, "its entry in the index"
     ),

@@ -339,7 +339,7 @@ def test_commands_show_and_set_retention_and_budget(zkplan_client: Client, run: 
     refused = run("schedule", "add", "nightly", "@yearly", "operator:pos", "--args", "[1]")
     assert refused.code == 0
     refused = run("schedule", "trigger", "nightly")
-    assert (refused.code, "no new plan is created" in refused.err) == (2, True)
+    assert (refused.code, "all of their budget" in refused.err) == (2, True)
     gone = run("plan", "gc", "--keep", "0", "--yes")
     assert gone.code == 0
     assert run("root", "budget", "show").code == 0
@@ -359,9 +359,9 @@ def test_bounds_damaged_by_hand_remove_and_refuse_nothing(
     with pytest.raises(ZkplanError, match="set again"):
         zkplan_client.gc()
     for wrong in ({"znodes": -1}, {"bytes": "much"}):
-        with pytest.raises(ZkplanError, match="is a"):
+        with pytest.raises(ZkplanError, match="must be a"):
             zkplan_client.set_budget(**wrong)
-    with pytest.raises(ZkplanError, match="number of seconds"):
+    with pytest.raises(ZkplanError, match="0 or more seconds"):
         zkplan_client.set_retention(-1)
     assert zkplan_client.set_retention(math.inf).retention == math.inf
     assert zkplan_client.gc() == []

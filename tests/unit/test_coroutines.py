@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import queue
 import re
+import sys
 import threading
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from tests.tools.support import WAIT_S, wait_until
 from zkplan.runtime.context import current
 from zkplan.runtime.job import Ended, Job
 from zkplan.runtime.runner import Runner
+from zkplan.runtime.threads import EventLoop
 
 from .attempts import failure, job_of, note, one_runner, outcome, ran
 
@@ -86,6 +90,30 @@ def test_a_coroutine_whose_job_is_written_off_while_starting_is_cancelled(
 
     while_it_is_started(monkeypatch, written_off)
     assert failure(on_a_slot(runner, job)()).kind == "CancelledError"
+
+
+def test_a_coroutine_cancelled_before_its_first_step_leaves_no_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    loop, gate, begun = EventLoop(), threading.Event(), threading.Event()
+
+    async def blocks() -> None:
+        begun.set()
+        gate.wait(WAIT_S)
+
+    async def never() -> None:
+        raise AssertionError("it was cancelled before")
+
+    loop.start(blocks())
+    assert begun.wait(WAIT_S)
+    second = loop.start(never())
+    loop.close()  # the loop has taken the second one when it stops, and has not begun it
+    gate.set()
+    assert futures.wait([second], WAIT_S).done
+    gc.collect()
+    assert unraisable == []
 
 
 def test_a_coroutine_stopped_while_starting_decides_by_itself(

@@ -207,7 +207,7 @@ def _problem(definition: Mapping[str, Any]) -> str:
     command = definition["command"]
     parts = [command] if isinstance(command, str) else command
     if not parts or not all(isinstance(each, str) for each in parts) or not parts[0].strip():
-        return f"a command must be a string or a list of strings, not empty, not {command!r:.100}"
+        return f"a command must be a string or a list of strings, and not empty: {command!r:.100}"
     env = definition.get("env", {})
     if not all(isinstance(each, str) for pair in env.items() for each in pair):
         return f"env must map strings to strings, not {env!r:.100}"

@@ -230,7 +230,7 @@ class EventLoop:
         with self._lock:
             try:
                 loop = self._running()
-                return asyncio.run_coroutine_threadsafe(_EndsForks(_outcome(coroutine)), loop)
+                return asyncio.run_coroutine_threadsafe(_EndsForks(coroutine), loop)
             except BaseException:
                 coroutine.close()  # otherwise Python warns that it was never awaited
                 raise
@@ -284,20 +284,31 @@ async def _outcome(coroutine: Coroutine[Any, Any, Any]) -> Outcome:
 
 
 class _EndsForks(Coroutine[Any, Any, Any]):
-    """A coroutine whose forked processes end with its step. Such a process cannot await anything:
-    its copy of the event loop would run the other coroutines, too."""
+    """The outcome of a coroutine whose forked processes end with its step. Such a process cannot
+    await anything: its copy of the event loop would run the other coroutines, too."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self._coroutine, self._pid = coroutine, os.getpid()
+        self._first: Coroutine[Any, Any, Any] | None = coroutine
+        self._coroutine, self._pid = _outcome(coroutine), os.getpid()
 
     def send(self, value: Any) -> Any:
+        self._first = None
         return self._step(self._coroutine.send, value)
 
     def throw(self, *error: Any) -> Any:
+        self._close_unstarted()
         return self._step(self._coroutine.throw, *error)
 
     def close(self) -> None:
+        self._close_unstarted()
         self._coroutine.close()
+
+    def _close_unstarted(self) -> None:
+        """Without this, Python warns that a coroutine cancelled before its first step was never
+        awaited."""
+        if self._first is not None:
+            self._first.close()
+            self._first = None
 
     def __await__(self) -> Any:
         return self._coroutine.__await__()
