@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
-from .author.definition import Definer
+from .author.definition import Checker, Definer
 from .author.functions import open_plans
 from .author.new_plans import check_share
 from .author.operator_actions import retry_all, retry_task, select
@@ -63,6 +63,7 @@ class Plan(PlanReader):
         self._found = False
         self._has_added = False
         self._author = Author(path)
+        self._checker: Checker | None = None
         self._lock = threading.RLock()
         self._pending: list[NewTask] | None = None
         self._new = new
@@ -190,9 +191,13 @@ class Plan(PlanReader):
         defaults = record.defaults
         if author := tracing.author():
             defaults = replace(defaults, traceparent=author)
+        checker = self._checker
+        if checker is None or checker.defaults != defaults:
+            checker = self._checker = Checker(defaults, as_json)
         definer = Definer(
             self.path,
             self._client.values,
+            checker=checker,
             defaults=defaults,
             as_json=as_json,
             own_limit=record.max_running > 0,

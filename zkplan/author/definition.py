@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
-from operator import attrgetter
 from typing import Any
 
 from ..errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge, ZkplanError
@@ -34,7 +35,7 @@ RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
 #: The most edges into one task. The arguments of a wider join could fill the memory of a worker.
 EDGES_MAX = 50_000
 _OPTIONS = options_at(At.TASK)
-_options_in: Callable[[TaskSpec], tuple[Any, ...]] = attrgetter(*_OPTIONS)
+_options_in: Callable[[TaskSpec], tuple[Any, ...]] = operator.attrgetter(*_OPTIONS)
 _NONE: dict[str, Any] = {}
 #: Returns the position of the edge that a value becomes, or None for a constant.
 PositionOf = Callable[[Any], "int | None"]
@@ -43,16 +44,20 @@ PositionOf = Callable[[Any], "int | None"]
 # ---- Check a task: that its options are valid, and that the call fits the function.
 
 
+#: The most different tasks that a `Checker` remembers.
+CHECKED_MAX = 1000
+
+
 class Checker:
-    """Checks the tasks of one call. Equal options and calls are checked only once."""
+    """Checks the tasks of one plan. Equal options and calls are checked only once."""
 
     def __init__(self, defaults: TaskOptions = DEFAULT_OPTIONS, as_json: bool = False) -> None:
-        self._defaults, self._as_json = defaults, as_json
-        #: Calls that fit: the function, the number of positional arguments, and the names of the
-        #: keyword arguments.
-        self._calls: set[tuple[object, ...]] = set()
+        self.defaults, self._as_json = defaults, as_json
+        #: Functions whose calls fit, by the function, the number of positional arguments, and the
+        #: names of the keyword arguments.
+        self._calls: dict[tuple[object, ...], _Same] = {}
         #: The full options, by the function and the options of its spec.
-        self._options: dict[tuple[object, ...], TaskOptions] = {}
+        self._options: dict[tuple[object, ...], tuple[_Same, TaskOptions]] = {}
 
     def check(self, spec: TaskSpec) -> TaskOptions:
         """The options of the task. Raises InvalidTask if options or arguments do not fit."""
@@ -63,20 +68,52 @@ class Checker:
         if type(spec.fn) is When:
             return options  # `Gates` checks the rest
         call = (id(spec.fn), len(spec.args), *(spec.kwargs or _NONE))
-        if call not in self._calls:
+        known = self._calls.get(call)
+        if known is None or not known.is_of(spec.fn):
             _check_call(spec)
-            self._calls.add(call)
+            _make_room(self._calls)
+            self._calls[call] = _Same(spec.fn)
         return options
 
     def _options_of(self, spec: TaskSpec) -> TaskOptions:
+        if not (spec.not_before is spec.deadline is None) or callable(spec.retry_if):
+            # A delay counts from now on, and a function may change.
+            return _options(spec, self.defaults, self._as_json)
         given = (id(spec.fn), *_options_in(spec))
         try:
-            options = self._options.get(given)
+            known = self._options.get(given)
         except TypeError:  # not hashable: a list, or a wrong value
-            return _options(spec, self._defaults, self._as_json)
-        if options is None:
-            options = self._options[given] = _options(spec, self._defaults, self._as_json)
+            return _options(spec, self.defaults, self._as_json)
+        if known is not None and known[0].is_of(spec.fn):
+            return known[1]
+        options = _options(spec, self.defaults, self._as_json)
+        _make_room(self._options)
+        self._options[given] = _Same(spec.fn), options
         return options
+
+
+class _Same:
+    """A function as it was when it was checked, without a reference that keeps it alive."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        try:
+            self._fn: Callable[[], object] = weakref.ref(fn)
+        except TypeError:
+            self._fn = lambda: None
+        self._state = _state_of(fn)
+
+    def is_of(self, fn: Callable[..., Any]) -> bool:
+        return self._fn() is fn and all(map(operator.is_, self._state, _state_of(fn)))
+
+
+def _state_of(fn: Callable[..., Any]) -> tuple[object, object]:
+    # A reload in a notebook puts other code into the same function.
+    return getattr(fn, "__code__", None), getattr(fn, "zkplan_options", None)
+
+
+def _make_room(remembered: dict[Any, Any]) -> None:
+    if len(remembered) >= CHECKED_MAX:
+        remembered.clear()
 
 
 def _options(spec: TaskSpec, defaults: TaskOptions, as_json: bool) -> TaskOptions:
@@ -253,13 +290,15 @@ class Definer:
         plan_path: str,
         values: Values,
         *,
+        checker: Checker | None = None,
         defaults: TaskOptions = DEFAULT_OPTIONS,
         as_json: bool = False,
         own_limit: bool = False,
     ) -> None:
+        """`checker` is one that has these defaults."""
         self._plan_path, self._values = plan_path, values
         self._as_json, self._own_limit = as_json, own_limit
-        self._checker = Checker(defaults, as_json)
+        self._checker = checker or Checker(defaults, as_json)
         self._gates = Gates(plan_path, values, defaults, as_json)
         #: The bytes of functions, by the identity of the function.
         self._functions: dict[int, bytes] = {}

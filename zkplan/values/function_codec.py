@@ -16,6 +16,7 @@ from ..protocol.task_options import NAME_CHARS_MAX, TRACEPARENT_CHARS
 from .functions_by_name import EACH, kind_of_function, load_by_name, note_imports
 from .json_values import JSON
 from .pickle_by_value import dump_by_value
+from .pickled_once import PickledFunctions, is_importable
 
 #: The version of Python that functions by value are bound to.
 HERE = bytes(sys.version_info[:2])
@@ -82,21 +83,17 @@ def function_name(function: Any) -> str:
     return name[:NAME_CHARS_MAX]
 
 
-def importable(function: Any) -> bool:
-    """Whether its module and name lead to this very object."""
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
-    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
-        return False
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    return found is function
+_by_value = PickledFunctions()
 
 
 def dump_function(function: Callable[..., Any]) -> bytes:
     """By reference if it can be imported, otherwise by value (lambdas, `__main__`)."""
-    if importable(function):
+    if is_importable(function):
         return f"R{function.__module__}:{function.__qualname__}".encode()
+    return _by_value.pickled(function, _dump_by_value)
+
+
+def _dump_by_value(function: Callable[..., Any]) -> bytes:
     return named(dump_by_value(function, b"F" + HERE), function_name(function))
 
 
