@@ -23,8 +23,8 @@ from pathlib import Path
 from random import Random
 
 import zkplan
+from zkplan.basics.private import ProcessFolder
 from zkplan.testing.server_process import EmbeddedServerProcess, ServerProcess
-from zkplan.transport.process_folder import ProcessFolder
 
 from . import machine
 from .client_process import ClientProcess

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from zkplan.basics.private import ProcessFolder
 from zkplan.embedded import EmbeddedServer, address_of, announced, folder_access
 from zkplan.embedded.database import FILES
 from zkplan.embedded.login import Access, Announcement
 from zkplan.testing import server_process as loopback
-from zkplan.transport.process_folder import ProcessFolder
 
 STRANGER = 54321
 AT = ("127.0.0.1", 21)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from ..basics.private import is_loopback
-from ..transport.process_folder import ProcessFolder
+from ..basics.private import ProcessFolder, is_loopback
 from . import EXIT_FAILED, end
 from .common import log_options
 from .metrics import (

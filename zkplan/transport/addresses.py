@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..basics.log import get_logger
+from ..basics.private import ProcessFolder
 from ..errors import ZkplanError, ZooKeeperUnavailable
 from .kazoo_private import stopped
-from .process_folder import ProcessFolder
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient

@@ -8,11 +8,11 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ..basics.private import is_in_process_folder
 from ..basics.settings_fields import INLINE_LIMIT, INLINE_LIMIT_MAX
 from ..basics.text import without_login
 from ..errors import StoredValueLost, StoreUnavailable, ZkplanError
 from ..protocol import failpoints
-from ..transport.process_folder import is_in_process_folder
 from .blobs import HISTORY, ID_BYTES, PART, Bytes, Digest, key_of
 
 #: The maximum of bytes passed to the file system at once, as some copy them.
