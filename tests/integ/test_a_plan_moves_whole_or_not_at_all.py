@@ -229,7 +229,7 @@ def test_a_file_signed_with_another_secret_is_refused_unless_asked_for(
             assert found.task(task.number).result(30) == 4
 
 
-def test_an_encrypted_file_opens_with_its_own_key_checked_or_not(
+def test_an_encrypted_file_needs_its_key_even_with_any_secret(
     here: Here, there: Here, elsewhere: Client, tmp_path: Path
 ) -> None:
     keys, file = tmp_path / "aes.keys", tmp_path / "plan"

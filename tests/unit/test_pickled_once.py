@@ -111,7 +111,7 @@ def test_a_function_whose_parts_nobody_can_compare_is_pickled_each_time(
     assert dump_function(names[name]) is not dump_function(names[name])
 
 
-def test_the_functions_used_last_are_kept_up_to_the_bounds(names: Names) -> None:
+def test_recently_used_functions_are_kept_within_the_bounds(names: Names) -> None:
     kept = PickledFunctions(functions_max=2, bytes_max=100)
     made: list[Any] = []
 

@@ -263,15 +263,17 @@ class GateWatch:
         def opened(done: Opened | None) -> None:
             self._opening -= names
             self.at = 0.0
-            shut = done.shut if done is not None else dict.fromkeys(names, "")
-            if done is None or not done.changed:
+            # Without an answer `start_contained` has logged the reason.
+            shut = done.shut if done is not None else {}
+            if done is not None and not done.changed:
                 for name in names - shut.keys():
                     self._drop(name)
             for name, why in shut.items():
-                self.steps.complaints.tell(f"the gate {self.paths.gates}/{name} stays: {why}")
-            if shut:
+                gate = f"{self.paths.gates}/{name}"
+                self.steps.complaints.tell(f"the gate {gate} cannot be opened: {why}")
+            if done is None or shut:
                 self._later.append((self.clock.monotonic() + REST_S, path))
-            elif done is not None and done.changed and path in self._by_path:
+            elif done.changed and path in self._by_path:
                 self._touch(path, late=True)
 
         step = open_gates(self.paths, guard, batch)

@@ -146,7 +146,7 @@ class Fleet:
         self.gone.add(pid)
         self._recorder.write("died", pid=pid, sent=seen, note=tail)
         if self._died > self._size:
-            raise WorkersDie(f"{self._died} workers ended by themselves. Of the last one:{tail}")
+            raise WorkersDie(f"{self._died} workers ended by themselves.{tail}")
 
     def _record_slow(self, process: WatchedProcess, seen: float, grace_s: float) -> None:
         note = f"It did not stop within {grace_s:g} s and was killed.{process.log_tail()}"
