@@ -76,10 +76,13 @@ class Checker:
         return options
 
     def _options_of(self, spec: TaskSpec) -> TaskOptions:
-        if not (spec.not_before is spec.deadline is None) or callable(spec.retry_if):
+        own = getattr(spec.fn, "zkplan_options", _NONE)
+        rule = own.get("retry_if") if spec.retry_if is None else spec.retry_if
+        if not (spec.not_before is spec.deadline is None) or callable(rule):
             # A delay counts from now on, and a function may change.
             return _options(spec, self.defaults, self._as_json)
-        given = (id(spec.fn), *_options_in(spec))
+        values = _options_in(spec)
+        given = (id(spec.fn), values, *map(type, values))  # True is not 1 here
         try:
             known = self._options.get(given)
         except TypeError:  # not hashable: a list, or a wrong value
@@ -90,6 +93,9 @@ class Checker:
         _make_room(self._options)
         self._options[given] = _Same(spec.fn), options
         return options
+
+
+_STATE = ("__code__", "__defaults__", "__kwdefaults__", "__init__", "zkplan_options")
 
 
 class _Same:
@@ -106,9 +112,9 @@ class _Same:
         return self._fn() is fn and all(map(operator.is_, self._state, _state_of(fn)))
 
 
-def _state_of(fn: Callable[..., Any]) -> tuple[object, object]:
-    # A reload in a notebook puts other code into the same function.
-    return getattr(fn, "__code__", None), getattr(fn, "zkplan_options", None)
+def _state_of(fn: Callable[..., Any]) -> tuple[object, ...]:
+    """What a reload in a notebook replaces in the same function or class."""
+    return tuple(getattr(fn, name, None) for name in _STATE)
 
 
 def _make_room(remembered: dict[Any, Any]) -> None:

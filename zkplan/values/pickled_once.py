@@ -6,6 +6,7 @@ unchanged: a function that holds it is pickled anew each time.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import sys
 import threading
@@ -102,7 +103,10 @@ class Parts:
         for name in _names_of(function.__code__):
             value = function.__globals__.get(name, _MISSING)
             self._items.append((function.__globals__, name, value))
-            if value is not _MISSING:  # else it is a builtin
+            if value is _MISSING:
+                value = vars(builtins).get(name, _MISSING)
+                self._items.append((vars(builtins), name, value))
+            if value is not _MISSING:
                 self._add(value)
         for cell in function.__closure__ or ():
             try:
@@ -173,7 +177,7 @@ class PickledFunctions:
             return pickle(function)
         made = pickle(function)
         # Another thread may have changed a part meanwhile: then the bytes may be of either.
-        if parts.are_the_same():
+        if len(made) <= self._bytes_max and parts.are_the_same():
             self._keep(function, parts, made)
         return made
 
