@@ -95,7 +95,7 @@ class Checker:
         return options
 
 
-_STATE = ("__code__", "__defaults__", "__kwdefaults__", "__init__", "zkplan_options")
+_STATE = ("__code__", "__defaults__", "__kwdefaults__", "zkplan_options")
 
 
 class _Same:
@@ -114,7 +114,9 @@ class _Same:
 
 def _state_of(fn: Callable[..., Any]) -> tuple[object, ...]:
     """What a reload in a notebook replaces in the same function or class."""
-    return tuple(getattr(fn, name, None) for name in _STATE)
+    # Of an object, `__init__` would be a method that keeps the object alive.
+    init = getattr(fn, "__init__", None) if isinstance(fn, type) else None
+    return init, *(getattr(fn, name, None) for name in _STATE)
 
 
 def _make_room(remembered: dict[Any, Any]) -> None:
