@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import zkplan
-from tests.tools.stores import Place
+from tests.tools.stores import Place, damaged
 from zkplan.embedded import EmbeddedServer
 from zkplan.errors import StoreUnavailable
 from zkplan.protocol.history import compaction
@@ -110,7 +110,7 @@ def test_a_history_is_judged_with_its_parts_in_the_store(
     parts = [name for name in place.blobs(long) if key_of(name) == HISTORY]
     part = place.folder_of(long) / parts[1]
     good = part.read_bytes()
-    for bad, says in ((good[:-1] + b"?", "is damaged"), (None, "is not in the store")):
+    for bad, says in ((damaged(good), "is damaged"), (None, "is not in the store")):
         part.unlink()
         if bad is not None:
             part.write_bytes(bad)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import zkplan
-from tests.tools.stores import Place
+from tests.tools.stores import Place, damaged
 from tests.tools.support import Here, Run, pass_gate, started, wait_until
 from zkplan import Client, Event, Plan
 from zkplan.author.export import export_plan, import_plan
@@ -189,7 +189,7 @@ def test_a_damaged_or_missing_part_is_named_and_hides_no_later_part(
     assert len(parts) > 1
     wrong = folder / parts[-2]
     good = wrong.read_bytes()
-    for bad, says in ((good[:-1] + b"?", "is damaged"), (good[:9], "is damaged"), (None, "is not")):
+    for bad, says in ((damaged(good), "is damaged"), (good[:9], "is damaged"), (None, "is not")):
         if bad is None:
             wrong.unlink()
         else:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import zkplan
-from tests.tools.stores import Place, key_of
+from tests.tools.stores import Place, damaged, key_of
 from tests.tools.support import Here, described, note, notes, wait_until, working
 from zkplan import Client, ZkplanError
 from zkplan.author.export import export_plan, import_plan
@@ -138,7 +138,7 @@ def test_a_plan_is_removed_while_its_store_is_away_and_its_folder_is_named(
 def damage(place: Place, plan: zkplan.Plan, key: str) -> None:
     (blob,) = (name for name in place.blobs(plan) if name.startswith(f"{key}-"))
     file = place.folder_of(plan) / blob
-    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    file.write_bytes(damaged(file.read_bytes()))
 
 
 @pytest.mark.parametrize("how", ["gone", "damaged"])

@@ -14,6 +14,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.stores import damaged
 from tests.tools.support import Here, Told, note, notes, pass_gate, secret_of, wait_until, working
 from zkplan import Client, Plan, Task
 from zkplan.errors import PayloadUndecodable
@@ -123,7 +124,7 @@ def test_one_changed_byte_of_signed_data_without_a_digest_is_refused(
     task = plan.add_task(pay, ["nowhere", 1])
     data = znodes.get(task.path)[0]
     assert without_proof(data)[:19] == b"e3T" + b"\x00\xff" * 8
-    znodes.set(task.path, data[:-1] + bytes([data[-1] ^ 1]))
+    znodes.set(task.path, damaged(data))
     plan.mark_ready()
     assert "it was not sealed for this place: it was changed" in failure_of(task)
 

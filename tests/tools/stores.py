@@ -63,5 +63,10 @@ class Place:
         Path(f"{self.folder}-away").rename(self.folder)
 
 
+def damaged(data: bytes) -> bytes:
+    """The same bytes but for one bit. A fixed last byte would be the right one now and then."""
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
 def key_of(task: zkplan.Task, n: int = 0) -> str:
     return f"{task.number}.{n}"
