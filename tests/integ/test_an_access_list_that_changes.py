@@ -97,6 +97,27 @@ def test_an_outcome_that_an_access_list_refuses_is_committed_once_it_may_be(
         assert plan.wait(30).dead == 0
 
 
+def test_a_history_that_was_protected_for_a_while_goes_on(
+    zkplan_client: Client, tmp_path: Path, shut: Shut
+) -> None:
+    """What happens meanwhile can be neither recorded nor counted, and stops nothing."""
+    with zkplan_client.create_plan() as plan:
+        first = plan.add_task(held, [tmp_path], name="first", keep=True)
+        last = plan.add_task(int, [first], name="last", keep=True)
+    wait_until(lambda: under_way(tmp_path), "the task runs")
+    plan.pause()
+    for path in (f"{plan.path}/history", f"{plan.path}/history/untold"):
+        shut(READ_ONLY, path)
+    (tmp_path / "go").touch()
+    assert first.result(30) == 1
+    for path in (f"{plan.path}/history", f"{plan.path}/history/untold"):
+        shut(OPEN_ACL_UNSAFE, path)
+    plan.resume()
+    assert last.result(30) == 1
+    told = [(event.kind, event.name) for event in plan.history() if event.kind == "committed"]
+    assert told == [("committed", "last")]
+
+
 @pytest.mark.parametrize("tasks", [1, 3, 40])
 def test_unreadable_tasks_run_once_each_after_they_become_readable(
     zkplan_client: Client, tmp_path: Path, shut: Shut, told: Told, tasks: int

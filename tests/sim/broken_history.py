@@ -11,7 +11,7 @@ from zkplan.protocol.core.commit_part import Part
 from zkplan.protocol.history import compaction
 from zkplan.protocol.history import events as telling
 from zkplan.protocol.history import segments as history
-from zkplan.protocol.history.segments import Record, _Recorded
+from zkplan.protocol.history.segments import Record, Recorder, _Recorded
 from zkplan.protocol.layout import UPDATE, parse_lease
 from zkplan.protocol.requests import Check, Create, Multi, Op
 from zkplan.protocol.transactions import Claim
@@ -60,6 +60,16 @@ def _twice(recorded: Any) -> None:
     ops = recorded.multi.ops
     if ops and isinstance(ops[-1], Create) and ops[-1].path.endswith("/seg-"):
         recorded.multi = Multi([*ops, ops[-1]])
+
+
+_final = Recorder._final
+
+
+def _given_up_once_shut(self: Recorder, recorded: _Recorded, answer: Any) -> Any:
+    answer = yield from _final(self, recorded, answer)
+    for number in recorded.untold.difference(number for number, _ in recorded.segments):
+        self.leave_out(number)
+    return answer
 
 
 def _without_updates(teller: Any, ops: Sequence[Op], *more: Any) -> Any:
@@ -118,6 +128,13 @@ OF_HISTORY = tuple(
             Mutant(
                 "commit that loses what was printed",
                 patches=((Part, "fact", property(_part_without_what_it_printed)),),
+            ),
+        ),
+        *only(
+            lambda world: world.network.faults.shut > 0,
+            Mutant(
+                "a history given up because it was shut once",
+                patches=((Recorder, "_final", _given_up_once_shut),),
             ),
         ),
         *only(

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The kind of the fibers that tidy histories up.
 MERGES = "merge"
+#: The most transactions of a plan that are under way at once in a run.
+UNDER_WAY = 4
 _CLAIM = re.compile(r".*/claims/([^/]+)/\d{10}-\d{10}\.(\d+)\.[^/]+")
 _RUNNABLE = re.compile(r".*/runnable/(\d{4})-\d{10}([^/]+)")
 _QUEUED = re.compile(r".*/queues/([^/]+)/(\d{4})-\d{10}([^/]+)")
@@ -135,6 +137,10 @@ class Historian:
         #: By plan, the numbers of all its transactions.
         self._numbers: dict[str, list[int]] = {}
         self.printing: Printing | None = None
+        #: The plans whose histories an access list has protected, and whether that is over.
+        self.shut: set[str] = set()
+        self._silent = Counter[str]()
+        self.is_calm: Callable[[], bool] = lambda: False
         #: False: something else is looked for, which may break this as well.
         self.judges = True
 
@@ -171,8 +177,8 @@ class Historian:
         moved = {each for each in moved_waiting(ops) if self._tells(each[: cut + 10])}
         for path, records in made.items():
             self._made(path, records, deleted, changed)
-            if "/merged-" not in path:
-                plan = path.partition("/history/")[0]
+            plan = path.partition("/history/")[0]
+            if "/merged-" not in path and plan not in self.shut:
                 judge_claims(tried, plan, records[0])
                 judge_places(created, records[0])
                 if self.printing is not None:
@@ -181,14 +187,24 @@ class Historian:
                 moved ^= {f"{plan}/task-{each[1]:010d}" for each in moves}
         if moved:
             raise Violation(f"S13 moved while they wait, or told so, are {moved}")
+        recorded = {path.partition("/history/")[0] for path in made}
         for plan, paths in changed.items():
+            has_ended = any(path in self._tasks and path not in self._nodes for path in paths)
+            if plan in self.shut - recorded and has_ended and self.is_calm():
+                self._judge_silence(plan)
             if self._tells(plan):
                 self._judge_plan(plan)
                 for each in paths:
                     self._judge_task(plan, each)
 
+    def _judge_silence(self, plan: str) -> None:
+        """Only what was under way when the access list was lifted may end tasks untold."""
+        self._silent[plan] += plan in self.plans and plan not in self._removed
+        if self._silent[plan] > UNDER_WAY:
+            raise Violation(f"S13 {plan} ends tasks without an event, and nothing is shut")
+
     def _tells(self, plan: str) -> bool:
-        return plan in self.plans and plan not in self._removed
+        return plan in self.plans and plan not in self._removed | self.shut
 
     def _made(
         self,
@@ -257,7 +273,7 @@ class Historian:
         """Each plan again, from what lies in the store and in the tree alone."""
         for plan, followed in self.plans.items() if self.judges else ():
             node = self._nodes.get(f"{plan}/history")
-            if node is None or plan in self._removed:
+            if node is None or plan in self._removed | self.shut:
                 continue
             spans = sorted(filter(None, map(parse_span, node.children)))
             found = self._in_store(plan)

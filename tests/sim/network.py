@@ -73,6 +73,7 @@ class Faults(NamedTuple):
     mute: float = 0.0  # the server executes it, the answer is lost
     late: float = 0.0  # a copy stays in the network, and is executed at any later time
     full: float = 0.0  # the server refuses the request, having no room for its results
+    shut: float = 0.0  # an access list refuses what the request writes into a history
 
 
 CALM = Faults()
@@ -153,6 +154,8 @@ class Network:
         self.tree = Tree()
         self.observer: Observer | None = None
         self.faults = CALM
+        #: The plans whose histories an access list has protected for a while: they miss events.
+        self.shut: set[str] = set()
         #: The time of the server.
         self.clock: Callable[[], int] = lambda: 0
         self.split_reads = False
@@ -295,6 +298,8 @@ class Network:
             return
         if self._is_full(call, request.ops):
             outcome: Applied | Refused = Refused(0, Reason.FULL, request.ops[0].path)
+        elif (shut := self._shut(call, request.ops)) is not None:
+            outcome = Refused(shut, Reason.NO_AUTH, request.ops[shut].path)
         else:
             outcome = self.execute(call.fiber, request.ops, client.session)
         client.queue.popleft()
@@ -310,6 +315,19 @@ class Network:
         if not any(map(_takes_room, ops)) or not all(map(self._seems_good, ops)):
             return False
         return self.rng.random() < self.faults.full
+
+    def _shut(self, call: Call, ops: Sequence[Op]) -> int | None:
+        """Which operation an access list of a history refuses; None: it refuses none."""
+        if not self.faults.shut or call.repeated or self.rng.random() >= self.faults.shut:
+            return None
+        for at, op in enumerate(ops):
+            is_told = type(op) is Create and op.path.endswith("/history/seg-")
+            if is_told or (type(op) is SetData and op.path.endswith("/history/untold")):
+                self.shut.add(op.path.partition("/history/")[0])
+                return at
+            if not self._seems_good(op):
+                return None
+        return None
 
     def _seems_good(self, op: Op) -> bool:
         if type(op) is Create:

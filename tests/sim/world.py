@@ -58,6 +58,8 @@ AWAITED = 0.3
 PURE = 0.3
 #: After the faults everything must drain in so many steps.
 DRAIN_STEPS = 6000
+#: In how many runs an access list protects histories for a while.
+SHUT = 0.03
 
 
 class World:
@@ -79,9 +81,15 @@ class World:
             lambda number, data: scheduled.created(self, number, data),
         )
         self.auditor.served, self.auditor.now = partial(leases.served, self), lambda: self.now
+        history = self.auditor.history
+        history.shut, history.is_calm = self.network.shut, lambda: self.network.faults is CALM
         self.auditor.taken_over = partial(keyed.taken_over, self)
         self.nodes, self.names = self.auditor.nodes, self.auditor.names
         self.mix = draw_mix(rng)
+        if random.Random(f"shut {seed}").random() < SHUT:
+            # As with a full server, a late copy is refused for the same reason as the first.
+            faults = self.mix.faults._replace(shut=0.3, late=0.0)
+            self.mix = self.mix._replace(faults=faults)
         #: Whether the workers have supervisors, which sign off those that crash.
         self.supervised = random.Random(f"supervised {seed}").random() < SUPERVISED
         #: Whether somebody looks now and then whether a plan is done, as a waiter does. A crash may

@@ -323,9 +323,12 @@ class Recorder:
         """The answer to the transaction of the step, after more tries.
 
         If foreign znodes obstruct the transaction, they are deleted before the next try. If a plan
-        has no history, the next try writes none; if its history has no room, the next try only
-        counts the transaction as untold. No earlier try was applied: the step's own operations come
-        first, and an applied copy would have refused them.
+        has no history, neither the next try nor a later transaction writes one. If the history has
+        no room, or an access list protects it, the next try only counts the transaction as untold.
+        If that is refused too, the last try writes nothing.
+
+        No earlier try was applied: the step's own operations come first, and an applied copy would
+        have refused them.
         """
         count = len(recorded.ops)
         for _ in range(CLEARED_MAX):
@@ -340,11 +343,14 @@ class Recorder:
             path = history_path(f"{self.root}/plan-{number}")
             if answer.reason is Reason.NODE_EXISTS:
                 yield from skip_number(path)  # somebody else has taken the name
-            elif answer.reason is Reason.NO_NODE or number in recorded.untold:
-                self.leave_out(number)
-                recorded.segments = [each for each in recorded.segments if each[0] != number]
-            else:
+            elif answer.reason is not Reason.NO_NODE and number not in recorded.untold:
                 recorded.untold.add(number)
+            else:
+                if number not in recorded.untold:
+                    self.leave_out(number)
+                # Otherwise this transaction cannot even be counted. The next one is recorded again:
+                # an access list may be lifted, and a full server may have room.
+                recorded.segments = [each for each in recorded.segments if each[0] != number]
             recorded.build()
             answer = yield recorded.multi
         if isinstance(answer, Applied) and recorded.segments:
