@@ -44,8 +44,9 @@ PositionOf = Callable[[Any], "int | None"]
 # ---- Check a task: that its options are valid, and that the call fits the function.
 
 
-#: The most different tasks that a `Checker` remembers.
+#: The most functions that a `Checker` remembers, and the most different calls of each.
 CHECKED_MAX = 1000
+_NO_OPTIONS = (None,) * len(_OPTIONS)
 
 
 class Checker:
@@ -53,53 +54,60 @@ class Checker:
 
     def __init__(self, defaults: TaskOptions = DEFAULT_OPTIONS, as_json: bool = False) -> None:
         self.defaults, self._as_json = defaults, as_json
-        #: Functions whose calls fit, by the function, the number of positional arguments, and the
-        #: names of the keyword arguments.
-        self._calls: dict[tuple[object, ...], _Same] = {}
-        #: The full options, by the function and the options of its spec.
-        self._options: dict[tuple[object, ...], tuple[_Same, TaskOptions]] = {}
+        #: What is known of each function, by its ID.
+        self._known: dict[int, _Checked] = {}
 
-    def check(self, spec: TaskSpec) -> TaskOptions:
-        """The options of the task. Raises InvalidTask if options or arguments do not fit."""
-        options = self._options_of(spec)
+    def check(self, spec: TaskSpec, unchanged: dict[int, _Checked] | None = None) -> TaskOptions:
+        """The options of the task. Raises InvalidTask if options or arguments do not fit.
+
+        `unchanged` collects the functions of one call of `add_tasks`, which are compared once.
+        """
+        known = None if unchanged is None else unchanged.get(id(spec.fn))
+        if known is None:
+            known = self._known.get(id(spec.fn))
+            if known is None or not known.is_of(spec.fn):
+                known = _Checked(spec.fn)
+                _make_room(self._known)
+                self._known[id(spec.fn)] = known
+            if unchanged is not None:
+                unchanged[id(spec.fn)] = known
+        options = self._options_of(spec, known)
         if spec.key is not None:
             check_key(spec.key, spec.label, f"{spec.label}: its key")
         _check_arguments(spec)
         if type(spec.fn) is When:
             return options  # `Gates` checks the rest
-        call = (id(spec.fn), len(spec.args), *(spec.kwargs or _NONE))
-        known = self._calls.get(call)
-        if known is None or not known.is_of(spec.fn):
+        call = (len(spec.args), *(spec.kwargs or _NONE))
+        if call not in known.calls:
             _check_call(spec)
-            _make_room(self._calls)
-            self._calls[call] = _Same(spec.fn)
+            _make_room(known.calls)
+            known.calls[call] = None
         return options
 
-    def _options_of(self, spec: TaskSpec) -> TaskOptions:
-        own = getattr(spec.fn, "zkplan_options", _NONE)
-        rule = own.get("retry_if") if spec.retry_if is None else spec.retry_if
+    def _options_of(self, spec: TaskSpec, known: _Checked) -> TaskOptions:
+        rule = known.rule if spec.retry_if is None else spec.retry_if
         if not (spec.not_before is spec.deadline is None) or callable(rule):
             # A delay counts from now on, and a function may change.
             return _options(spec, self.defaults, self._as_json)
-        values = _options_in(spec)
-        given = (id(spec.fn), values, *map(type, values))  # True is not 1 here
+        given = values = _options_in(spec)
+        if values != _NO_OPTIONS:
+            given = (*values, *map(type, values))  # True is not 1 here
         try:
-            known = self._options.get(given)
+            options = known.options.get(given)
         except TypeError:  # not hashable: a list, or a wrong value
             return _options(spec, self.defaults, self._as_json)
-        if known is not None and known[0].is_of(spec.fn):
-            return known[1]
-        options = _options(spec, self.defaults, self._as_json)
-        _make_room(self._options)
-        self._options[given] = _Same(spec.fn), options
+        if options is None:
+            options = _options(spec, self.defaults, self._as_json)
+            _make_room(known.options)
+            known.options[given] = options
         return options
 
 
 _STATE = ("__code__", "__defaults__", "__kwdefaults__", "zkplan_options")
 
 
-class _Same:
-    """A function as it was when it was checked, without a reference that keeps it alive."""
+class _Checked:
+    """What is known of a function as it was when it was checked. Does not keep it alive."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         try:
@@ -107,6 +115,12 @@ class _Same:
         except TypeError:
             self._fn = lambda: None
         self._state = _state_of(fn)
+        #: Its own rule for retries.
+        self.rule = getattr(fn, "zkplan_options", _NONE).get("retry_if")
+        #: Calls that fit: the number of positional arguments, and the names of the others.
+        self.calls: dict[tuple[object, ...], None] = {}
+        #: The full options, by the options of a spec.
+        self.options: dict[tuple[object, ...], TaskOptions] = {}
 
     def is_of(self, fn: Callable[..., Any]) -> bool:
         return self._fn() is fn and all(map(operator.is_, self._state, _state_of(fn)))
@@ -312,6 +326,8 @@ class Definer:
         self._functions: dict[int, bytes] = {}
         #: The new task of each spec, by the identity of the spec.
         self._made: dict[int, NewTask] = {}
+        #: The functions of this call, which are compared once.
+        self._unchanged: dict[int, _Checked] = {}
 
     @property
     def gates(self) -> list[NewTask]:
@@ -323,7 +339,7 @@ class Definer:
 
         Raises InvalidTask, ForeignTask, NotSerialisable, PayloadTooLarge and StoreUnavailable.
         """
-        options = self._checker.check(spec)
+        options = self._checker.check(spec, self._unchanged)
         fn, args = spec.fn, spec.args
         if type(fn) is When:
             new = self._gates.define(spec, fn)
