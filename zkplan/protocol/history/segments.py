@@ -343,14 +343,15 @@ class Recorder:
             path = history_path(f"{self.root}/plan-{number}")
             if answer.reason is Reason.NODE_EXISTS:
                 yield from skip_number(path)  # somebody else has taken the name
-            elif answer.reason is not Reason.NO_NODE and number not in recorded.untold:
-                recorded.untold.add(number)
-            else:
-                if number not in recorded.untold:
-                    self.leave_out(number)
-                # Otherwise this transaction cannot even be counted. The next one is recorded again:
+            elif number in recorded.untold:
+                # This transaction cannot even be counted. The next one is recorded again, because
                 # an access list may be lifted, and a full server may have room.
-                recorded.segments = [each for each in recorded.segments if each[0] != number]
+                recorded.drop(number)
+            elif answer.reason is Reason.NO_NODE:
+                self.leave_out(number)
+                recorded.drop(number)
+            else:
+                recorded.untold.add(number)
             recorded.build()
             answer = yield recorded.multi
         if isinstance(answer, Applied) and recorded.segments:
@@ -372,6 +373,10 @@ class _Recorded:
         self.root, self.ops, self.segments = root, ops, segments
         self.untold = set[str]()
         self.build()
+
+    def drop(self, number: str) -> None:
+        """Write nothing into the history of that plan."""
+        self.segments = [each for each in self.segments if each[0] != number]
 
     def build(self) -> None:
         if not self.segments:
