@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +82,15 @@ def run(here: Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         )
 
     return call
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Let SIGINT interrupt this test, also where a shell runs the tests in the background and
+    ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -114,6 +114,7 @@ def test_the_exception_of_the_function_is_raised_here(get: ZkplanScheduler) -> N
     assert "in fail" in str(caught.value.__cause__)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("keep_plan", [False, True], ids=["removed", "kept"])
 def test_ctrl_c_cancels_the_plan_of_a_graph_and_its_running_tasks(
     keep_plan: bool, client: Client, tmp_path: Path

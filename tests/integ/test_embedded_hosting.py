@@ -28,6 +28,7 @@ def owner_of(server: EmbeddedServer) -> AbstractContextManager[KazooClient]:
     return plain_client(server.hosts, auth_data=[("digest", server.login)])
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_start_interrupted_by_ctrl_c_leaves_no_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,7 +46,6 @@ def test_a_start_interrupted_by_ctrl_c_leaves_no_server(
         os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(embedded, "Server", Slow)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     server = EmbeddedServer(tmp_path)
     interrupter = threading.Thread(target=interrupt)
     interrupter.start()
@@ -53,7 +53,6 @@ def test_a_start_interrupted_by_ctrl_c_leaves_no_server(
         with pytest.raises(KeyboardInterrupt):
             server.start()
     finally:
-        signal.signal(signal.SIGINT, before)
         go_on.set()
         interrupter.join()
     wait_until(lambda: set(serving_threads()) <= others, "it has ended by itself")
