@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -259,6 +261,36 @@ def test_a_waiter_hears_of_the_last_sibling_of_a_dead_task_without_polling(
     with pytest.raises(zkplan.PlanFailed, match="cannot go on"):
         plan.wait()
     assert plan.status().dead == 1  # the sibling has not died at its gate
+
+
+@pytest.mark.parametrize("what", ["the plan", "a result", "the next of some tasks"])
+def test_a_long_wait_looks_only_when_it_is_woken(
+    what: str, zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proved = threading.Event()
+
+    def prove(*arguments: Any) -> Any:
+        found = yield from deadlock.dead_if_deadlocked(*arguments)
+        proved.set()
+        return found
+
+    monkeypatch.setattr(patience, "LOOK_S", 0.1)
+    for name in ("LOOK_FACTOR", "LOOK_MAX_S"):
+        monkeypatch.setattr(patience, name, 3600.0)
+    monkeypatch.setattr(patience, "dead_if_deadlocked", prove)
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(int, keep=True, not_before=time.time() + 3600)
+    waits: dict[str, Callable[[], Any]] = {
+        "the plan": plan.wait,
+        "a result": task.result,
+        "the next of some tasks": lambda: next(iter(zkplan.as_completed([task]))).result(),
+    }
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(waits[what])
+        assert proved.wait(WAIT_S)  # now the next look without a watch is an hour away
+        plan.cancel()
+        with pytest.raises(zkplan.PlanCancelled):
+            waiting.result(WAIT_S)
 
 
 @pytest.mark.usefixtures("worker", "no_polls")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable
@@ -63,6 +64,13 @@ class PlanTasks:
     def why(self) -> str:
         """Why the open tasks have not completed, as far as this client knows."""
         return self.patience.why()
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the next look without a watch."""
+        # Of many tasks, no watch announces the end of those whose outcomes are not kept.
+        longest = patience.LOOK_S if len(self.open) > WATCHED_TASKS else math.inf
+        return min(longest, self.patience.left_s)
 
     def look(self) -> list[Completed]:
         """Return the tasks that have completed since the last look, and set the watches.
@@ -279,7 +287,7 @@ class Group(Generic[T]):
 
     def pause(self, deadline: float | None = None) -> None:
         """Wait until the next look is due or a watch fires."""
-        left = patience.LOOK_S
+        left = min((plan.left_s for plan in self._plans.values() if plan.open), default=0.0)
         if deadline is not None:
             left = min(left, deadline - time.monotonic())
         if left > 0 and self.woken.wait(left):

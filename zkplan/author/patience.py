@@ -1,4 +1,8 @@
-"""Decide how long to wait for a plan, and prove when a wait is in vain."""
+"""Decide how long to wait for a plan, and prove when a wait is in vain.
+
+Watches wake a waiter. It also looks without a watch, ever more rarely, because a watch may be lost,
+and because nothing announces that a plan can never go on.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from ..errors import UNREACHABLE, PlanCancelled, WaitTimeout, ZkplanError, ZooKe
 from ..protocol.core.plan_life import PlanStatus
 from ..protocol.core.workers import WorkerRecord
 from ..protocol.layout import number_of
+from ..protocol.requests import ReadChildren
 from ..values.connection import Connection
 from ..views.deadlock import (
     dead_if_deadlocked,
@@ -32,18 +37,16 @@ logger = get_logger("zkplan.plan")
 #: One look: (True, what was waited for), or (False, the status of the plan).
 Look = Callable[[], tuple[bool, Any]]
 
-#: Seconds after which the waiter looks at the plan without a watch: to show progress, and because a
-#: watch may be lost.
-LOOK_S = 1.0
-#: After this many looks without a change, the waiter finds out whether anything can still run.
-STILL_LOOKS = 2
+#: Seconds until the first look without a watch; each further pause is so many times as long as the
+#: one before, up to the longest. The pauses begin anew when a plan that moved stands still.
+LOOK_S, LOOK_FACTOR, LOOK_MAX_S = 1.0, 4.0, 60.0
 #: If tasks are dead and others are claimed, the end of a claim wakes the waiter. It watches one
 #: claim at a time, and the next one after this many seconds, so that short tasks do not cost a
 #: proof each.
 CLAIM_WATCH_GAP_S = 0.2
-#: As STILL_LOOKS, after a proof without a result, because this client cannot read or repair
-#: something.
-UNPROVED_LOOKS = 30
+#: Up to this many dead tasks, each further one wakes the waiter. Above, reading the whole list
+#: again each time would cost too much.
+WATCHED_DEAD_MAX = 1000
 
 
 @contextmanager
@@ -85,7 +88,11 @@ class Patience:
         self._timeout, self._what = timeout, what
         self._deadline = math.inf if timeout is None else time.monotonic() + timeout
         self.last: PlanStatus | None = None
-        self._still = 0
+        #: Whether the plan had not changed at the last look.
+        self._is_still = False
+        #: When to look next without a watch (monotonic), and the pause before that look.
+        self._look_at = 0.0
+        self._pause_s = 0.0
         self._next_claim_watch = 0.0
         #: Whether no task could run at the last look, without proof that none ever will.
         self._stands = False
@@ -98,11 +105,28 @@ class Patience:
         """The number of dead tasks at the last look."""
         return self.last.dead if self.last is not None else 0
 
-    def wait(self, look: Look, longest: float | None = None) -> Any:
+    @property
+    def left_s(self) -> float:
+        """Seconds until the next look without a watch."""
+        return max(0.0, self._look_at - time.monotonic())
+
+    def watch_the_dead(self) -> None:
+        """Let each further failure for good wake this waiter."""
+        if self.dead >= WATCHED_DEAD_MAX:
+            return
+        try:
+            self._client.transport.ask(ReadChildren(f"{self._plan}/dead", watch=True))
+        except UNREACHABLE:
+            raise
+        except ZooKeeperError:
+            # A client that may not read the list sees a failure at its next look without a watch.
+            logger.debug("this client cannot watch failures of %s", self._plan, exc_info=True)
+
+    def wait(self, look: Look, longest: float = math.inf) -> Any:
         """Call `look` until it has found its aim. Raises the reason if the wait is in vain.
 
-        Looks whenever a watch fires, and at least every `longest` seconds (LOOK_S by default). When
-        the time is over, looks once more, and raises WaitTimeout if the plan can go on.
+        Looks whenever a watch fires, at least every `longest` seconds, and as LOOK_S says. When the
+        time is over, looks once more, and raises WaitTimeout if the plan can go on.
         """
         with wake_up(self._client, self._plan) as woken:
             while True:
@@ -115,7 +139,7 @@ class Patience:
                 if is_over:
                     raise WaitTimeout(f"{self._what} after {self._timeout:g} s; {self.why()}")
                 left = max(0.0, self._deadline - time.monotonic())
-                woken.wait(min(LOOK_S if longest is None else longest, left))
+                woken.wait(min(longest, self.left_s, left))
                 woken.clear()
 
     def judge(self, seen: PlanStatus, look: Look, is_over: bool = False) -> tuple[bool, Any]:
@@ -141,7 +165,7 @@ class Patience:
         """Whether to prove that no task can run. Logs what keeps the plan waiting."""
         moved = self.last is None or status[:-1] != self.last[:-1]
         self.last, self._stands = status, False
-        self._still = 0 if moved else self._still + 1
+        must_prove = self._set_next_look(moved)
         if status.state == "cancelled":
             reason = f": {status.reason}" if status.reason else ""
             raise PlanCancelled(status.path, f"{status.path} was cancelled{reason}")
@@ -152,14 +176,31 @@ class Patience:
             )
         if (status.dead and moved) or is_over:  # perhaps the last task that could run has ended
             return may_stand(status)
-        if self._still < STILL_LOOKS or status.state != "running":
+        if not must_prove or status.state != "running":
             return False
-        self._still = 0
         if told := no_free_slot(self._client):
             self._warn(f"{self._what}: {told}")
         if status.runnable and (told := self._nobody_takes(status, living_workers(self._client))):
             self._warn(told)
         return not status.runnable
+
+    def _set_next_look(self, moved: bool) -> bool:
+        """Decide when to look next without a watch. Returns whether such a look was due, and the
+        plan had stood still before it, too."""
+        now = time.monotonic()
+        is_due, was_still, self._is_still = now >= self._look_at, self._is_still, not moved
+        if self._is_still and not was_still:
+            self._pause_s, is_due = LOOK_S, False
+        elif is_due:
+            self._pause_s = min(LOOK_MAX_S, max(LOOK_S, LOOK_FACTOR * self._pause_s))
+        elif self.dead:
+            # The end of the last claim may leave only dead tasks, and only one claim is watched.
+            self._pause_s, self._look_at = LOOK_S, min(self._look_at, now + LOOK_S)
+            return False
+        else:
+            return False
+        self._look_at = now + self._pause_s
+        return is_due and was_still
 
     def _nobody_takes(self, status: PlanStatus, workers: Sequence[WorkerRecord]) -> str:
         """Why no worker can take the runnable tasks; empty if one can."""
@@ -189,7 +230,6 @@ class Patience:
         except UNREACHABLE:
             raise
         except ZooKeeperError as error:
-            self._still = -UNPROVED_LOOKS
             self._unseen = f"this client cannot see whether the plan can go on: {error}"
             self._warn(f"{self._plan}: {self._unseen}")
             return None
@@ -198,7 +238,6 @@ class Patience:
         """Raise the error, if the reason is known."""
         # The last look must not repair, because an author may be adding tasks at this moment.
         why = raise_in_vain(self._client, status, dead, repair=not is_over)
-        self._still = -UNPROVED_LOOKS
         if why:
             self._warn(why)
 

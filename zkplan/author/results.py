@@ -166,6 +166,11 @@ def wait_for_outcome(
                     return look()  # the task has just ended
                 raise will_not_be_kept(number, task)
         transport.ask(ReadData(path, watch=True))
+        if patience.last is not None:
+            # Not at the first look: where many short waits follow each other, these watches would
+            # stay until their plans are removed.
+            transport.ask(ReadData(f"{plan_path}/ready", watch=True))
+            patience.watch_the_dead()
         if transport.ask(ReadData(outcome_path, watch=True)) is not None:
             return look()
         return False, transport.run(read_status(plan_path))

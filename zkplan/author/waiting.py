@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -11,11 +12,11 @@ from typing import TypeVar
 from ..basics.log import get_logger
 from ..basics.public_calls import Duration
 from ..basics.text import count
-from ..errors import UNREACHABLE, WaitTimeout, ZooKeeperError
+from ..errors import WaitTimeout
 from ..protocol.core.plan_life import PlanStatus, finish
 from ..protocol.core.plan_life import status as read_status
 from ..protocol.fields import require_proven
-from ..protocol.requests import ReadChildren, ReadData
+from ..protocol.requests import ReadData
 from ..values.connection import Connection
 from ..values.plan_values import Values
 from ..views.deadlock import failed
@@ -71,19 +72,6 @@ async def in_thread(wait: Callable[[threading.Event], R]) -> R:
 
 logger = get_logger("zkplan.plan")
 PROGRESS_LOOK_S = 0.2
-#: Up to this many dead tasks, each further one wakes the waiter. Above, reading the whole list
-#: again each time would cost too much.
-WATCHED_DEAD_MAX = 1000
-
-
-def _watch_dead(client: Connection, plan_path: str) -> None:
-    try:
-        client.transport.ask(ReadChildren(f"{plan_path}/dead", watch=True))
-    except UNREACHABLE:
-        raise
-    except ZooKeeperError:
-        # A client that may not read the list sees a failure at its next look, once a second.
-        logger.debug("this client cannot watch the failures of %s", plan_path, exc_info=True)
 
 
 def end_if_drained(client: Connection, plan_path: str) -> bool:
@@ -119,8 +107,7 @@ def wait_for_plan(
             for name in ("done", "ready"):
                 node = transport.ask(ReadData(f"{plan_path}/{name}", watch=True))
                 require_proven(node.data if node is not None else b"")
-            if fail_fast or patience.dead < WATCHED_DEAD_MAX:
-                _watch_dead(client, plan_path)
+            patience.watch_the_dead()
             status = transport.run(read_status(plan_path))
             if status.ended is not None:
                 # No further change will trigger these watches, so they would stay for ever.
@@ -140,7 +127,7 @@ def wait_for_plan(
                 return look()
             return status.ended is not None, status
 
-        ended: PlanStatus = patience.wait(look, None if show is None else PROGRESS_LOOK_S)
+        ended: PlanStatus = patience.wait(look, math.inf if show is None else PROGRESS_LOOK_S)
         return ended
 
 
