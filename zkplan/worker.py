@@ -24,6 +24,7 @@ from .runtime.plan_shares import Policy, check_policy
 from .runtime.retention import Collector
 from .runtime.runner import Runner
 from .runtime.statistics import Statistics
+from .runtime.steps import SAFETY_LOOK_S
 from .runtime.threads import ThreadPool
 from .transport.server_clock import CLOCK
 from .transport.transport import Mailbox
@@ -94,7 +95,8 @@ class Worker:
     """Claims tasks of all ready plans and runs them on `threads` threads.
 
     A worker watches the index of active plans, so it finds new plans by itself. `backoff` sets how
-    often an idle worker looks for work that no watch has announced. The worker claims only tasks of
+    often an idle worker looks for work without a watch, in case one was lost: by default ever more
+    rarely, up to every 90 s. The worker claims only tasks of
     these `queues`, in order of preference: while the first has tasks that it can run, it takes
     those. A worker runs only once. It must have a client of its own.
 
@@ -168,7 +170,7 @@ class Worker:
             keys=names_of(client.keys),
             version=__version__,
             isolation=self._processes.default,
-            backoff=backoff or Backoff(initial_s=0.5, max_s=5.0),
+            backoff=backoff or Backoff(initial_s=0.5, max_s=SAFETY_LOOK_S),
             share=check_policy(share),
             max_abandoned=max_abandoned,
             output_max=task_output,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zkplan.runtime.claims import Claims
+from zkplan.runtime.maintenance import Heartbeat, IdlePoll
 from zkplan.runtime.plan_entries import LeftToOthers
 from zkplan.runtime.plan_shares import Shares
 from zkplan.runtime.plan_view import PlanView
@@ -66,6 +67,15 @@ def _deaf_after_a_reconnect(self: Poller, path: str | None) -> bool:
     return _touched(self, path)
 
 
+def _looks_each_second(self: IdlePoll, now: float) -> None:
+    self.at = now + 1.0
+    self.look_again()
+
+
+def _deaf_to_orders(self: Heartbeat, path: str | None) -> None:
+    """Nothing is watched, as if the looks without a watch were enough."""
+
+
 def _has_one_that_lacks_much(world: World) -> bool:
     return isinstance(world, LoopWorld) and world.lacking > 0.1 and len(world.workers) == 1
 
@@ -111,6 +121,16 @@ OF_LOOPS = (
     Mutant(
         "no look after a reconnect",
         patches=((Poller, "touched", _deaf_after_a_reconnect),),
+        makes=LoopWorld,
+    ),
+    Mutant(
+        "an idle loop that looks each second",
+        patches=((IdlePoll, "run", _looks_each_second),),
+        makes=LoopWorld,
+    ),
+    Mutant(
+        "a registration that nobody watches",
+        patches=((Heartbeat, "touched", _deaf_to_orders),),
         makes=LoopWorld,
     ),
 )

@@ -1,4 +1,4 @@
-"""The policy of loops, judged in every run with them: P1 to P6.
+"""The policy of loops, judged in every run with them: P1 to P8.
 
 P1: a loop that is told to stop ends within its grace and the time for its last answers.
 P2: no runnable task waits long while a loop that serves its queue has free slots.
@@ -6,13 +6,17 @@ P3: a loop that drains starts and claims nothing more, and keeps no claim.
 P4: of the plans that a loop knows to have runnable tasks, it claims from one of the highest rank.
 P5: plans of the same rank get slot-seconds by their weights (`loop_shares.py`).
 P6: no slot is lost: once nothing is left to do, a loop counts no claim as held.
+P7: a loop that has had nothing to do for some time asks nearly nothing.
+P8: a loop soon follows an order that an operator writes into its registration.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from zkplan.protocol.core.workers import worker_state
 from zkplan.protocol.layout import queue_path
 from zkplan.protocol.records import control_from_bytes
 from zkplan.protocol.requests import Op
@@ -30,6 +34,10 @@ if TYPE_CHECKING:
 SLACK_MS = 1000
 #: How long a task may wait while somebody could run it, in milliseconds.
 WAIT_MS = 3500
+#: The most requests that a loop at rest may send in REST_MS milliseconds, after as long a rest. The
+#: checks of plans that cannot go on are not counted.
+REST_MS, RESTING_REQUESTS_MAX = 300_000, 60
+CHECKS = "_check_still"
 
 
 class Policies:
@@ -41,6 +49,8 @@ class Policies:
         self.changes = 0
         #: For how long each runnable entry has waited while somebody could run it.
         self._waited: dict[str, int] = {}
+        #: For how long each loop has not followed its order while nothing happened.
+        self._unheard: dict[str, int] = {}
 
     # As the observer of the network.
 
@@ -95,6 +105,7 @@ class Policies:
 
     def passed(self, ms: int) -> None:
         """So many milliseconds have passed in which nothing happened."""
+        self._judge_orders(ms)
         if self._world.network.faults.full:
             self._waited = {}  # a plan rests each time that there is no room for its claims
             return
@@ -135,6 +146,20 @@ class Policies:
             self._world.lacks(each.name, task) for each in self._world.loops for task in tasks
         )
 
+    # P8.
+
+    def _judge_orders(self, ms: int) -> None:
+        unheard: dict[str, int] = {}
+        for worker in self._world.loops:
+            node = self._world.nodes.get(worker.me.worker_path) if worker.me is not None else None
+            if node is None or worker.stopping:
+                continue
+            if worker_state(node.data) != worker.loop.membership.state:
+                unheard[worker.name] = self._unheard.get(worker.name, 0) + ms
+                if unheard[worker.name] > WAIT_MS:
+                    raise Violation(f"P8 {worker.name} does not follow its order")
+        self._unheard = unheard
+
     # P6.
 
     def settled(self) -> None:
@@ -146,3 +171,12 @@ class Policies:
                 raise Violation(f"P6 {worker.name} has nothing left to do, and holds {counts}")
             if worker.slots.slots != worker.slots.count and not worker.slots.abandoned:
                 raise Violation(f"P6 {worker.name} has lost a slot")
+
+    # P7.
+
+    def rested(self, worker: LoopWorker, before: Counter[str]) -> None:
+        """A loop has rested for REST_MS. `before`: what it had asked at the beginning."""
+        asked = worker.transport.asked - before
+        del asked[CHECKS]
+        if asked.total() > RESTING_REQUESTS_MAX:
+            raise Violation(f"P7 {worker.name} rests, and asks {dict(asked)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -51,7 +52,14 @@ class LoopTransport:
         self._now, self._relies_on = now, relies_on
         #: Called with each step before it begins, and its kind: for a judge.
         self.begins: Callable[[str, Step[Any]], None] = lambda kind, step: None
-        self.last_answer = now()
+        self._last_answer = now()
+        #: How many requests each kind of step has sent.
+        self.asked = Counter[str]()
+
+    @property
+    def last_answer(self) -> float:
+        # Where nothing is asked, kazoo pings.
+        return self._last_answer if self._client.queue else self._now()
 
     def listen(self, listener: Callable[[str | None], None]) -> None:
         self._client.listener = listener
@@ -85,8 +93,10 @@ class LoopTransport:
         start_step(step, partial(self._send, fiber), post, ended)
 
     def _send(self, fiber: Fiber, request: Request, done: Done) -> None:
+        self.asked[fiber.kind] += 1
+
         def answered(answer: Any) -> None:
-            self.last_answer = self._now()
+            self._last_answer = self._now()
             done(answer, None)
 
         self._network.submit(fiber, request, answered)

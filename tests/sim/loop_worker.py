@@ -20,6 +20,7 @@ from zkplan.protocol.transactions import Registration
 from zkplan.runtime.assembly import Assembly
 from zkplan.runtime.membership import Identity
 from zkplan.runtime.plan_shares import Policy
+from zkplan.runtime.steps import SAFETY_LOOK_S
 from zkplan.transport.server_clock import Clock
 
 from .loop_slots import LoopCodec, LoopSlots
@@ -104,7 +105,7 @@ class LoopWorker:
             keys="",
             version="sim",
             isolation="thread",
-            backoff=Backoff(initial_s=0.5, max_s=5.0),
+            backoff=Backoff(initial_s=0.5, max_s=SAFETY_LOOK_S),
             share=cast("Policy", world.policy(rng)),
             max_abandoned=None,
             output_max=0,

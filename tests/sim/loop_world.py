@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
-from zkplan.protocol.layout import queue_path
+from zkplan.errors import ZkplanError
+from zkplan.protocol.core.workers import WorkerState, order
+from zkplan.protocol.layout import Paths, queue_path
+from zkplan.protocol.requests import Step
 
 from . import leases
 from .authors import Plan
 from .ending import judge
-from .loop_policy import Policies
+from .loop_policy import REST_MS, Policies
 from .loop_slots import SHORT_MS
 from .loop_worker import LoopWorker
 from .queues import NAMES
@@ -44,6 +48,7 @@ class LoopWorld(World):
         #: How likely a worker cannot run a task, and how many more plans and stops there are.
         self.lacking = drawn.choice((0.0, 0.0, 0.1, 0.5))
         self._more_plans, self.stops = drawn.choice((0, 0, 1, 2)), drawn.choice((0, 0, 1, 3))
+        self._orders = drawn.choice((0, 0, 1, 3))
         self.policies = Policies(self)
         self._is_ending = False
         self._still_since, self._helped_at, self._seen = 0, 0, 0
@@ -61,7 +66,7 @@ class LoopWorld(World):
         super()._set_up()
         for _ in range(self._more_plans):
             self._new_plan()
-        self.pending += [self._stop] * self.stops
+        self.pending += [self._stop] * self.stops + [self._order] * self._orders
         self.rng.shuffle(self.pending)
         self.network.observer = self.policies
 
@@ -73,6 +78,21 @@ class LoopWorld(World):
         new: Any = LoopWorker if is_loop else leases.new_worker
         self.workers.append(new(self, client.name, client))
         self.all_workers.append(self.workers[-1])
+
+    def _order(self) -> None:
+        """An operator pauses a loop, or lets it run on."""
+        if self.loops:
+            self._give_order(self.rng.choice(self.loops), self.rng.choice(("paused", "running")))
+
+    def _give_order(self, worker: LoopWorker, state: WorkerState) -> None:
+        if worker.me is not None:
+            self.start("operator", "order", ordering(self.paths, worker.me.worker, state))
+
+    def _help(self) -> bool:
+        paused = [each for each in self.loops if each.loop.claims.paused]
+        for each in paused:
+            self._give_order(each, "running")
+        return super()._help() or bool(paused)
 
     @property
     def loops(self) -> list[LoopWorker]:
@@ -121,7 +141,17 @@ class LoopWorld(World):
             raise Violation(f"L3 after {DRAIN_STEPS} steps without faults something still goes on")
         judge(self)
         self.policies.settled()
+        self._rest()
+        asked = [(each, each.transport.asked.copy()) for each in self.loops]
+        self._rest()
+        for worker, before in asked:
+            self.policies.rested(worker, before)
         self._end_loops()
+
+    def _rest(self) -> None:
+        end = self.now + REST_MS
+        while self.now < end and (World._step(self) or self._let_time_pass()):
+            pass
 
     def _stands_still(self) -> bool:
         """Whether nothing changes any more. Before, the operator does what is left to people."""
@@ -163,6 +193,12 @@ class LoopWorld(World):
             if not World._step(self):
                 self._let_time_pass()
         raise Violation("P1 loops that were told to stop go on")
+
+
+def ordering(paths: Paths, worker: str, state: WorkerState) -> Step[None]:
+    """Order a worker that may be gone, or drain."""
+    with suppress(ZkplanError):
+        yield from order(paths, worker, state)
 
 
 def _stays(task: Meant) -> bool:

@@ -81,7 +81,6 @@ class Assembly:
         self.recorder.by = self.membership.worker
         return Loop(
             transport=self.transport,
-            paths=self.paths,
             clock=self.clock,
             inbox=self.inbox,
             pool=self.pool,

@@ -19,7 +19,7 @@ from .lost_claims import HEAD_START_S
 from .membership import Membership
 from .plan_candidates import Candidates
 from .plan_view import PlanView
-from .steps import Steps
+from .steps import SAFETY_LOOK_S, Steps
 
 #: If an entry is due within this time by the wall clock here, its delay is not read.
 NEAR_S = 5.0
@@ -30,7 +30,8 @@ READ_MAX = 500
 REST_S, REST_MAX_S = 1.0, 60.0
 #: Entries made runnable in one transaction.
 PROMOTED_PER_MULTI = 50
-#: The listing of delayed entries is repeated this often even when no watch fired.
+#: The listing of delayed entries is repeated this often while some are left alone, or have an
+#: unknown delay, and once after entries were moved: another worker may have stopped midway.
 DELAYED_PERIOD_S = 5.0
 _NEVER = float("inf")
 
@@ -111,6 +112,10 @@ class Delays:
     def any(self) -> bool:
         return bool(self._entries)
 
+    def must_list_again(self, wall_s: float) -> bool:
+        """Whether no watch announces what this worker needs to know next."""
+        return bool(self._resting or self.unknown(wall_s))
+
     def next(self, now: float, wall_s: float) -> tuple[str, float] | None:
         """The name of the next entry and its monotonic time, or None."""
         if not self._entries:
@@ -147,30 +152,38 @@ class Promotion:
     membership: Membership
     clock: Clock
     #: When the entries are listed next: monotonic.
-    list_at: float = 0.0
+    _list_at: float = 0.0
     _delays: Delays = field(default_factory=Delays)
     _is_listing: bool = False
     _is_promoting: bool = False
 
     @property
     def at(self) -> float:
+        listing = _NEVER if self._is_listing else self._list_at
         # The loop asks at each turn: where nothing is delayed, it asks no clock.
-        return min(self.list_at, self._promote_at()) if self._delays.any else self.list_at
+        return min(listing, self._promote_at()) if self._delays.any else listing
+
+    def touched(self, path: str | None) -> None:
+        """A watch fired. None: the connection changed, so any watch may have fired."""
+        if path is None or path == self.paths.delayed:
+            self._list_at = 0.0
 
     def run(self, now: float) -> None:
-        if now >= self.list_at:
-            self.list_at = now + DELAYED_PERIOD_S
+        if now >= self._list_at and not self._is_listing:
             self._list()
         if now >= self._promote_at():
             self._promote()
 
+    def _list_within(self, seconds: float) -> None:
+        self._list_at = min(self._list_at, self.clock.monotonic() + seconds)
+
     def _list(self) -> None:
-        if self._is_listing:
-            return
-        self._is_listing, known = True, self._delays.strange
+        self._list_at, self._is_listing, known = _NEVER, True, self._delays.strange
 
         def listed(_: None) -> None:
             self._is_listing = False
+            again = self._delays.must_list_again(self.membership.server_clock.now())
+            self._list_within(DELAYED_PERIOD_S if again else SAFETY_LOOK_S)
             if self._delays.strange and not known:
                 self.steps.complaints.tell(
                     f"{self.paths.delayed} holds names that are not entries and are ignored: "
@@ -202,6 +215,7 @@ class Promotion:
 
         def promoted(shut: dict[str, str]) -> None:
             self._is_promoting = False
+            self._list_within(DELAYED_PERIOD_S)
             self._delays.rest(shut, self.clock.monotonic())
             for name, why in shut.items():
                 self.steps.complaints.tell(

@@ -36,13 +36,13 @@ from ..transport.server_clock import Clock
 from ..values.codec import Codec
 from .lost_claims import HEAD_START_S
 from .membership import Membership
-from .steps import Steps
+from .steps import SAFETY_LOOK_S, Steps
 
 #: How many workers watch the gates of a root. The second opens a gate only if the first does not.
 WATCHERS = 2
-#: Seconds between two listings while no gate waits; seconds between two looks at all znodes while a
-#: gate waits, because a watch may be lost with its connection.
-IDLE_PERIOD_S, PERIOD_S = 30.0, 10.0
+#: Seconds between two looks at all znodes while a gate waits, because a watch may be lost with its
+#: connection.
+PERIOD_S = 10.0
 #: The most looks at znodes under way at once, and, for very many znodes, in a second.
 UNDER_WAY_MAX, LOOKS_PER_S = 50, 50
 #: Seconds for which a gate that could not be opened is left alone.
@@ -157,7 +157,7 @@ class GateWatch:
 
     def _list(self, now: float) -> None:
         self._is_listing = True
-        self.list_at = now + IDLE_PERIOD_S
+        self.list_at = now + SAFETY_LOOK_S
         what = "the gates cannot be listed"
         step = self._listing(frozenset(self._gates))
         self.steps.start_contained(step, self._listed, what, instead=None)

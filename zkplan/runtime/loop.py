@@ -16,7 +16,6 @@ from typing import Protocol
 from ..basics.log import get_logger
 from ..errors import ServerRolledBack, ZkplanError
 from ..protocol.core.workers import WorkerState
-from ..protocol.layout import Paths
 from ..protocol.requests import Delete, Multi
 from ..protocol.transactions import Registration
 from ..transport import Transport
@@ -60,7 +59,6 @@ class Loop:
     """
 
     transport: Transport
-    paths: Paths
     clock: Clock
     inbox: Inbox
     pool: Slots
@@ -242,20 +240,13 @@ class Loop:
 
     def _touched(self, path: str | None) -> None:
         """Handle a watch that fired. None: the connection changed, so any watch may have fired."""
-        me = self.membership.me
         if path is None:
             self._is_change_posted = False
         self.gates.touched(path)
-        if me is not None and path in (None, me.claims_path):
-            self.heartbeat.watch()
         if self.limits.touched(path) or self.poller.touched(path):
             return
-        if path is None or path == self.paths.workers:
-            self.clearing.at = 0.0
-        if path is None or path == self.paths.schedules:
-            self.schedules.list_at = 0.0
-        if path is None or path == self.paths.delayed:
-            self.promotion.list_at = 0.0
+        for part in (self.heartbeat, self.clearing, self.schedules, self.promotion):
+            part.touched(path)
 
     def _registered(self, me: Registration) -> None:
         self._touched(None)

@@ -16,24 +16,25 @@ from ..protocol.core.end_claims import ClaimsNodes, Cleared, clear_claims, orpha
 from ..protocol.core.load import read_all
 from ..protocol.features.leases import due_ms, expire
 from ..protocol.layout import Paths
-from ..protocol.requests import ReadChildren, ReadData, Step
+from ..protocol.requests import ReadData, Step
 from ..transport.server_clock import Clock, ServerClock
 from .attempts import VanishedWorkers
 from .claims import Claims
 from .membership import Membership
 from .statistics import Counters
-from .steps import Steps
+from .steps import SAFETY_LOOK_S, Steps
 
 logger = get_logger("zkplan.worker")
 
-#: Claims nodes are looked at this often even when no watch fired; watches can be lost with a
-#: connection.
+#: Claims nodes are looked at this often while one waits to be cleared, or leases stand, which lapse
+#: without a change.
 CLAIMS_PERIOD_S = 1.0
 #: The preferred worker's head start.
 HEAD_START_S = 0.5
 #: A claims node that could not be cleared is left alone for HEAD_START_S, doubled each time up to
 #: this.
 CLEARING_REST_MAX_S = 60.0
+_NEVER = float("inf")
 
 
 @dataclass(eq=False)
@@ -47,7 +48,9 @@ class Clearing:
     vanished: VanishedWorkers
     counters: Counters
     clock: Clock
-    at: float = 0.0
+    #: When to look next: monotonic.
+    _look_at: float = 0.0
+    _looked_at: float = 0.0
     _is_looking: bool = False
     _is_releasing: bool = False
     #: When each claims node was first seen without its worker.
@@ -60,16 +63,28 @@ class Clearing:
     def __post_init__(self) -> None:
         self._lapses = Lapses(self.paths, self.membership.server_clock)
 
+    @property
+    def at(self) -> float:
+        return _NEVER if self._is_looking else self._look_at
+
+    def touched(self, path: str | None) -> None:
+        """A watch fired. None: the connection changed, so any watch may have fired."""
+        if path is None or path == self.paths.workers:
+            self._look_at = 0.0
+        elif path == self.paths.claims:
+            # Services may make and end many leases a second.
+            self._look_at = min(self._look_at, self._looked_at + CLAIMS_PERIOD_S)
+
     def run(self, now: float) -> None:
-        self.at = now + CLAIMS_PERIOD_S
-        if not self._is_looking:
-            self._is_looking = True
-            self.steps.start(_watch_workers(self.paths), self._seen)
+        self._looked_at, self._look_at, self._is_looking = now, _NEVER, True
+        self.steps.start(orphaned_claims(self.paths, watch=True), self._seen)
 
     def _seen(self, seen: ClaimsNodes) -> None:
         self._is_looking = False
         now = self.clock.monotonic()
         living, vacant, leases = seen
+        period_s = CLAIMS_PERIOD_S if vacant or leases else SAFETY_LOOK_S
+        self._look_at = min(self._look_at, now + period_s)
         self._release(leases)
         self.membership.living = living
         place, count = self.membership.share
@@ -85,7 +100,7 @@ class Clearing:
             if (preferred or late) and now >= rests_until:
                 self._clear(claims_node)
         if any(claims_node not in self._rests for claims_node in vacant):
-            self.at = min(self.at, now + HEAD_START_S)
+            self._look_at = min(self._look_at, now + HEAD_START_S)
         for claims_node in set(self._first_seen) - set(vacant):
             del self._first_seen[claims_node]
             self._rests.pop(claims_node, None)
@@ -151,11 +166,6 @@ class Clearing:
         self.counters.released += len(done.released)
         for task_path, n in done.released:
             self.vanished.note(task_path, n, claims_node)
-
-
-def _watch_workers(paths: Paths) -> Step[ClaimsNodes]:
-    yield ReadChildren(paths.workers, watch=True)
-    return (yield from orphaned_claims(paths))
 
 
 # ---- Release leases that have lapsed, without reading those that are renewed more often than

@@ -1,5 +1,9 @@
 """Keep a worker in order: heartbeat, idle poll, checks of plans, and a scan for plans that no
-index names."""
+index names.
+
+An idle worker relies on watches. What it does without them becomes ever rarer, until it costs next
+to nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from ..protocol.core.workers import report
 from ..protocol.features.plan_check import Report, check
 from ..protocol.layout import Paths
 from ..protocol.records import taken_from_bytes
-from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
+from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany, Step
 from ..protocol.transactions import Registration
 from ..transport.server_clock import Clock
 from .claims import Claims
@@ -26,7 +30,7 @@ from .membership import Membership
 from .plan_candidates import Candidates
 from .plan_view import PlanView
 from .slots import Slots
-from .steps import Steps
+from .steps import SAFETY_LOOK_S, Steps
 
 logger = get_logger("zkplan.worker")
 
@@ -36,9 +40,9 @@ CHECK_PERIOD_S = 1.0
 PROBLEMS_MAX = 20
 #: The check of an idle plan: first after, then doubled up to. A large plan is checked less often.
 CHECK_FIRST_S, CHECK_MAX_S, CHECK_COST = 2.0, 60.0, 50.0
-#: The scan for plans that the index lacks: the shortest period, the largest part of the time of all
-#: workers together (one in so many), and the longest period.
-SCAN_PERIOD_S, SCAN_COST, SCAN_REST_MAX_S = 1.0, 50.0, 60.0
+#: The scan for plans that the index lacks: the shortest period, and the largest part of the time of
+#: all workers together (one in so many). The period doubles while the scan finds nothing new.
+SCAN_PERIOD_S, SCAN_COST = 1.0, 50.0
 #: The report of a check that could not be made. Its tasks are unknown, but not zero.
 UNCHECKED = Report(tasks=1)
 
@@ -75,8 +79,9 @@ class IdlePoll:
 class Heartbeat:
     """Asks whether this worker is still registered, and which claims it still holds.
 
-    Makes only one request at a time: kazoo notices a server that hangs only while the client sends
-    nothing, so the heartbeat sends nothing while it waits for an answer.
+    Without claims, a watch on the registration is enough: kazoo's pings show whether the server
+    answers. Makes only one request at a time: kazoo notices a server that hangs only while the
+    client sends nothing, so the heartbeat sends nothing while it waits for an answer.
     """
 
     steps: Steps
@@ -84,27 +89,46 @@ class Heartbeat:
     claims: Claims
     clock: Clock
     period_s: float
-    at: float = 0.0
+    _last_at: float = float("-inf")
     _is_under_way: bool = False
     #: The paths of claims that operators have taken from this worker, as far as it was told.
     _taken: set[str] = field(default_factory=set)
 
-    def watch(self) -> None:
-        """Notice at once when an operator takes a claim: that writes the data of the claims
-        node."""
+    @property
+    def at(self) -> float:
+        return self._last_at + (self.period_s if self.claims.jobs else SAFETY_LOOK_S)
+
+    def _hurry(self) -> None:
+        self._last_at = float("-inf")
+
+    def touched(self, path: str | None) -> None:
+        """A watch fired. None: the connection changed, so any watch may have fired.
+
+        An operator who takes a claim writes the data of the claims node. An order to the worker is
+        in the data of its registration.
+        """
         me = self.membership.me
-        if me is not None:
-            what = f"{me.claims_path} cannot be watched"
-            self.steps.start_contained(self._watch(me), lambda _: None, what, instead=None)
+        if me is None or path not in (None, me.claims_path, me.worker_path):
+            return
+        what = f"the znodes of worker {me.worker} cannot be watched"
+        self.steps.start_contained(self._watch(me), lambda _: None, what, instead=None)
 
     def _watch(self, me: Registration) -> Step[None]:
         node = yield ReadData(me.claims_path, watch=True)
         if node is not None and node.data:
             self._taken.add(f"{me.claims_path}/{taken_from_bytes(node.data)}")
-            self.at = 0.0
+            self._hurry()
+        self._learn(me, (yield ReadData(me.worker_path, watch=True)))
+
+    def _learn(self, me: Registration, registration: Node | None) -> None:
+        self.membership.server_clock.see_registration(me.worker_path, registration)
+        if registration is None:
+            self.membership.lost(me)
+        else:
+            self.membership.read(registration)
 
     def run(self, now: float) -> None:
-        self.at = now + self.period_s
+        self._last_at = now
         me = self.membership.me
         if self._is_under_way or me is None:
             return
@@ -119,13 +143,9 @@ class Heartbeat:
         reads = map(ReadChildren, claims_nodes)
         registration, *listed = yield ReadMany([ReadData(me.worker_path), *reads])
         self._is_under_way = False
-        self.membership.server_clock.see_registration(me.worker_path, registration)
         if self._taken:
-            self.at = 0.0  # told while this was under way
-        if registration is None:
-            self.membership.lost(me)
-        else:
-            self.membership.read(registration)
+            self._hurry()  # an operator took a claim while this was under way
+        self._learn(me, registration)
         standing = {
             f"{claims_node}/{name}"
             for claims_node, names in zip(claims_nodes, listed, strict=True)
@@ -219,6 +239,7 @@ class IndexScan:
     #: Gets the plans that the scan finds to have ended.
     ended: Callable[[Sequence[EndedPlan]], None]
     _is_under_way: bool = False
+    _rest_s: float = 0.0
 
     def __post_init__(self) -> None:
         #: What is indexed comes first: the scan may have a large root to list.
@@ -236,8 +257,9 @@ class IndexScan:
             if found.ended:
                 self.ended(found.ended)
             ended = self.clock.monotonic()
-            rest = SCAN_COST * (ended - now) * self.membership.share[1]
-            self.at = ended + min(SCAN_REST_MAX_S, max(SCAN_PERIOD_S, rest))
+            self._rest_s = SCAN_PERIOD_S if self.scan.has_news else 2 * self._rest_s
+            cost_s = SCAN_COST * (ended - now) * self.membership.share[1]
+            self.at = ended + min(SAFETY_LOOK_S, max(self._rest_s, SCAN_PERIOD_S, cost_s))
             for why in found.shut:
                 self.steps.complaints.tell(why)
 
@@ -268,6 +290,8 @@ class PlanScan:
         self.ended: dict[str, EndedPlan] = {}
         #: The plans left in this round; the next one is last.
         self._round: list[str] = []
+        #: Whether the last slice found new or ended plans, or left some for the next one.
+        self.has_news = True
 
     def next_slice(self, share: tuple[int, int], active: Container[str]) -> Step[Scanned]:
         """Put missing plans of the next slice of this share (place, number of workers) into the
@@ -275,6 +299,7 @@ class PlanScan:
         root = yield ReadData(self._paths.root)
         if root is None:
             return Scanned([], [])
+        self.has_news = root.cversion != self._seen
         if root.cversion != self._seen:
             listed = yield from list_plans(self._paths)
             # New plans come first. Plans that were removed meanwhile are simply missing.
@@ -290,12 +315,14 @@ class PlanScan:
             plan = self._round.pop()
             if int(plan) % count == place and plan not in active and plan not in self.ended:
                 chosen.append(plan)
+        self.has_news = self.has_news or bool(self._round)
         if not chosen:
             return Scanned([], [])
         return (yield from find_unindexed(self._paths, chosen))
 
     def learn(self, found: Scanned) -> None:
         """Take the result of a slice."""
+        self.has_news = self.has_news or bool(found.ended)
         self.ended.update((plan.number, plan) for plan in found.ended)
 
 

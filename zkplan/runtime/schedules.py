@@ -60,7 +60,7 @@ class Schedules:
     paths: Paths
     membership: Membership
     clock: Clock
-    list_at: float = 0.0
+    _list_at: float = 0.0
     _known: dict[str, Known] = field(default_factory=dict)
     _is_listing: bool = False
     _must_list: bool = False
@@ -71,13 +71,18 @@ class Schedules:
     def at(self) -> float:
         if self.membership.me is None:
             return _NEVER
-        return self._soonest if self._is_listing else min(self.list_at, self._soonest)
+        return self._soonest if self._is_listing else min(self._list_at, self._soonest)
+
+    def touched(self, path: str | None) -> None:
+        """A watch fired. None: the connection changed, so any watch may have fired."""
+        if path is None or path == self.paths.schedules:
+            self._list_at = 0.0
 
     def run(self, now: float) -> None:
         if self.membership.me is None:
             return
-        if now >= self.list_at and not self._is_listing:
-            self.list_at, self._is_listing = _NEVER, True
+        if now >= self._list_at and not self._is_listing:
+            self._list_at, self._is_listing = _NEVER, True
             what = "the schedules cannot be read"
             self.steps.start_contained(self._read_all(), self._listed, what, instead=None)
         if now >= self._soonest:
@@ -106,7 +111,7 @@ class Schedules:
     def _listed(self, found: list[Schedule] | None) -> None:
         self._is_listing = False
         if found is None:
-            self.list_at = self.clock.monotonic() + REST_S
+            self._list_at = self.clock.monotonic() + REST_S
             return
         old, self._known = self._known, {}
         for schedule in found:
@@ -155,7 +160,7 @@ class Schedules:
             if self._known.get(known.schedule.definition.name) is not known:
                 return  # changed or removed meanwhile
             if found is None:
-                self.list_at = 0.0
+                self._list_at = 0.0
                 return
             if isinstance(found, ZkplanError):
                 known.rest_s = min(REST_MAX_S, max(REST_S, 2 * known.rest_s))

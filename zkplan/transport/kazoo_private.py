@@ -137,6 +137,11 @@ def stopped(client: KazooClient) -> threading.Event:
     return client._stopped  # type: ignore[no-any-return]
 
 
+def awaits_ping(client: KazooClient) -> bool:
+    """Whether a ping was sent whose answer has not come. kazoo pings only an idle connection."""
+    return bool(client._connection.ping_outstanding.is_set())
+
+
 def drop_connection(client: KazooClient) -> None:
     """Treat the connection and the requests under way as lost. Call this only on kazoo's thread."""
     if client._state != KeeperState.CONNECTING:

@@ -23,7 +23,15 @@ from kazoo.exceptions import (
 from kazoo.protocol.serialization import Connect
 
 from .kazoo_client import logger
-from .kazoo_private import LoopStep, drop_connection, pending, queue, session_timeout_s, wrap
+from .kazoo_private import (
+    LoopStep,
+    awaits_ping,
+    drop_connection,
+    pending,
+    queue,
+    session_timeout_s,
+    wrap,
+)
 from .packets import TransactionPacket, refusal
 from .request_queue import Call
 
@@ -60,6 +68,31 @@ def repair(client: KazooClient) -> None:
     _survive_bad_answers(client)
     _survive_errors(client)
     _survive_lost_logins(client)
+    _note_pings(client)
+
+
+#: The monotonic time of the last answered ping of each client.
+_pinged: weakref.WeakKeyDictionary[KazooClient, float] = weakref.WeakKeyDictionary()
+
+
+def last_ping(client: KazooClient) -> float:
+    """The monotonic time of the last answer to a ping, which shows that the session lives; 0.0
+    before the first."""
+    return _pinged.get(client, 0.0)
+
+
+def _note_pings(client: KazooClient) -> None:
+    def around(read: _Step) -> _Step:
+        def read_and_note(*given: Any) -> Any:
+            was_awaited = awaits_ping(client)
+            answer = read(*given)
+            if was_awaited and not awaits_ping(client):
+                _pinged[client] = time.monotonic()
+            return answer
+
+        return read_and_note
+
+    wrap(client, LoopStep.READ_SOCKET, around)
 
 
 def _survive_bad_answers(client: KazooClient) -> None:

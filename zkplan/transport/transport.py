@@ -19,6 +19,7 @@ from ..protocol.transactions import ask
 from . import kazoo_private
 from .addresses import ServerAddress
 from .kazoo_client import stop, why
+from .kazoo_repairs import last_ping
 from .packets import Packer
 from .request_queue import Call, Done, RequestQueue
 
@@ -203,8 +204,9 @@ class Transport:
 
     @property
     def last_answer(self) -> float:
-        """Monotonic time of the last answer. Long after it, a worker stops claiming."""
-        return self._requests.last_answer
+        """Monotonic time of the last answer to a request or a ping. Long after it, a worker stops
+        claiming."""
+        return max(self._requests.last_answer, last_ping(self.client))
 
     @property
     def has_ended(self) -> bool:
