@@ -39,13 +39,16 @@ OLD_GATE = "a gate that was opened and then retried is open again, with what it 
 OLD_TASK = "a finished task runs again, with its own arguments"
 OLD_HISTORY = "the history and the logs show entries twice, or lack the last ones"
 CANNOT = (OLD_KEY, OLD_SCHEDULE, OLD_LETTER, OLD_GATE, OLD_TASK, OLD_HISTORY)
-ROOMS = ("workers", "claims", "delayed", "limits", "active", "failed", "schedules", "keys")
+ROOMS = (
+    *("workers", "idle", "claims", "delayed", "limits", "active", "failed", "schedules"),
+    "keys",
+)
 OF_PLAN = ("add-count", "add-ids", "runnable", "queues", "dead", "results")
 MARKS = ("ready", "owner", "delivered", "incomplete", "started-N", "retry-N", "takes-failures")
 TABLE: dict[str, str] = {
     **dict.fromkeys(("", *(f"/{room}" for room in ROOMS)), OPEN),
     **dict.fromkeys(("/workers/ID", "/workers/service.ID"), REFUSED),
-    **dict.fromkeys(("/claims/ID", "/claims/service.ID"), OPEN),
+    **dict.fromkeys(("/idle/GROUP-ID", "/claims/ID", "/claims/service.ID"), OPEN),
     **dict.fromkeys(("/claims/lease-MILLISECONDS.RANDOM", "/claims/ID/pending-UID"), OPEN),
     **dict.fromkeys(("/claims/ID/PLAN-TASK.N.UID", "/delayed/DUE-PLAN-RANK-TASK.N.A"), OPEN),
     **dict.fromkeys(("/active/PLAN", "/failed/PLAN", "/limits/NAME/permit-I"), OPEN),

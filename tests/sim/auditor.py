@@ -62,6 +62,7 @@ class Auditor:
         #: By claims node, the queues that its worker serves.
         self.served: Callable[[str], Sequence[str]] = lambda claims_node: ()
         self._gates = f"{root}/gates/"
+        self._idle = f"{root}/idle/"
         self.history = Historian(root, self.nodes, self.tasks, self.opened, blobs.there)
 
     def expect(self, task: Meant) -> None:
@@ -71,9 +72,9 @@ class Auditor:
     # What the network reports.
 
     def expired(self, paths: list[str]) -> None:
-        """Ephemerals went; nothing but owners and registrations is ephemeral."""
+        """Ephemerals went; only owners, registrations and places of idle workers are ephemeral."""
         for path in paths:
-            if not path.startswith(self._workers) and not path.endswith("/owner"):
+            if not path.startswith((self._workers, self._idle)) and not path.endswith("/owner"):
                 raise Violation(f"S6 {path} is ephemeral")
 
     def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:

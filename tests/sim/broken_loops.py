@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from zkplan.protocol.core import idle_queue
+from zkplan.protocol.layout import Paths
+from zkplan.protocol.requests import ReadChildren, ReadData, Step
 from zkplan.runtime.claims import Claims
+from zkplan.runtime.idle_queue import IdleQueue
 from zkplan.runtime.maintenance import Heartbeat, IdlePoll
+from zkplan.runtime.plan_candidates import Candidates
 from zkplan.runtime.plan_entries import LeftToOthers
 from zkplan.runtime.plan_shares import Shares
 from zkplan.runtime.plan_view import PlanView
@@ -76,8 +81,30 @@ def _deaf_to_orders(self: Heartbeat, path: str | None) -> None:
     """Nothing is watched, as if the looks without a watch were enough."""
 
 
+def _first_or_unwatched(paths: Paths, group: str, place: str) -> Step[bool | None]:
+    """Asleep, and nobody wakes this worker when the one before it leaves."""
+    names = sorted((yield ReadChildren(paths.idle)) or ())
+    if (yield ReadData(place, watch=True)) is None:
+        return None
+    mine = [name for name in names if name.startswith(f"{group}-")]
+    return f"{paths.idle}/{mine[0]}" == place
+
+
+def _stays_first(self: IdleQueue, now: float) -> bool:
+    """Busy workers keep their places, and all others sleep on."""
+    return False
+
+
+def _leaves_nothing(self: Candidates) -> bool:
+    return False
+
+
 def _has_one_that_lacks_much(world: World) -> bool:
     return isinstance(world, LoopWorld) and world.lacking > 0.1 and len(world.workers) == 1
+
+
+def _sleeps_and_lacks_much(world: World) -> bool:
+    return isinstance(world, LoopWorld) and world.lacking > 0.1 and world.late_plans > 0
 
 
 def _stops_some(world: World) -> bool:
@@ -127,6 +154,22 @@ OF_LOOPS = (
         "an idle loop that looks each second",
         patches=((IdlePoll, "run", _looks_each_second),),
         makes=LoopWorld,
+    ),
+    Mutant(
+        "a sleeper that does not watch the place before it",
+        patches=((idle_queue, "line_up", _first_or_unwatched),),
+        makes=LoopWorld,
+    ),
+    Mutant(
+        "a busy first that keeps its place",
+        patches=((IdleQueue, "_is_busy", _stays_first),),
+        makes=LoopWorld,
+    ),
+    Mutant(
+        "a first that others wait behind for what it cannot run",
+        patches=((Candidates, "leaves_some", property(_leaves_nothing)),),
+        makes=LoopWorld,
+        needs=_sleeps_and_lacks_much,
     ),
     Mutant(
         "a registration that nobody watches",

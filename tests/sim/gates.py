@@ -15,6 +15,7 @@ from zkplan.protocol.features import gates
 from zkplan.protocol.features.gates import ARGUMENT, Condition, Opening, Seen
 from zkplan.protocol.layout import parse_gate
 from zkplan.protocol.requests import Node
+from zkplan.protocol.transactions import children_watched
 
 from .story import Meant, Violation
 
@@ -111,7 +112,7 @@ def is_one_to_open(world: World) -> bool:
 def keep(world: World) -> Script:
     """What a worker that watches does: list the gates, look at the znode of one, open it."""
     paths = world.paths
-    names = yield from gates.list_gates(paths)
+    names = yield from children_watched(paths.gates)
     read = yield from gates.read_gates(paths, names or ())
     conditions = [(each.name, Condition.from_bytes(each.sealed)) for each in read if each.sealed]
     if not conditions:

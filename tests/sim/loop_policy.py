@@ -1,6 +1,7 @@
 """The policy of loops, judged in every run with them: P1 to P8.
 
-P1: a loop that is told to stop ends within its grace and the time for its last answers.
+P1: a loop that is told to stop runs no function after its shortest grace, and ends within that and
+the time for its last answers.
 P2: no runnable task waits long while a loop that serves its queue has free slots.
 P3: a loop that drains starts and claims nothing more, and keeps no claim.
 P4: of the plans that a loop knows to have runnable tasks, it claims from one of the highest rank.
@@ -67,10 +68,14 @@ class Policies:
         answers_s = max(DELIVER_S, worker.transport.session_timeout_s)
         end = self._world.now + int(1000 * (grace_s + answers_s)) + SLACK_MS
         worker.must_end_at = min(worker.must_end_at, end)
+        grace_end = self._world.now + int(1000 * grace_s) + SLACK_MS
+        worker.runs_nothing_at = min(worker.runs_nothing_at, grace_end)
 
     def turned(self, worker: LoopWorker) -> None:
         if self._world.now > worker.must_end_at:
             raise Violation(f"P1 {worker.name} was told to stop, and goes on")
+        if worker.slots.running and self._world.now > worker.runs_nothing_at:
+            raise Violation(f"P1 {worker.name} runs functions after its grace")
 
     def ended(self, worker: LoopWorker) -> None:
         """It has ended by itself: P3."""
@@ -109,13 +114,19 @@ class Policies:
         if self._world.network.faults.full:
             self._waited = {}  # a plan rests each time that there is no room for its claims
             return
+        if self._is_a_first_dead():
+            self._waited = {}  # others take over when its session ends
+            return
         idle = [each for each in self._world.loops if self._could_claim(each)]
         served = {queue for each in idle for queue in each.queues}
         waiting: dict[str, int] = {}
-        for path in self._runnable(served) if idle else ():
+        for path, queue in self._runnable(served) if idle else ():
+            able = next((each for each in idle if self._can_run(each, queue, path)), None)
+            if able is None:
+                continue
             waiting[path] = self._waited.get(path, 0) + ms
             if waiting[path] > WAIT_MS:
-                raise Violation(f"P2 {path} waits while {idle[0].name} has free slots")
+                raise Violation(f"P2 {path} waits while {able.name} has free slots")
         self._waited = waiting
 
     def _could_claim(self, worker: LoopWorker) -> bool:
@@ -123,8 +134,17 @@ class Policies:
         may = worker.me is not None and not claims.starts_nothing
         return may and worker.loop.membership.answers and claims.held < worker.slots.slots
 
-    def _runnable(self, queues: set[str]) -> list[str]:
-        nodes, found = self._world.nodes, list[str]()
+    def _is_a_first_dead(self) -> bool:
+        """Whether a place in the queue of idle workers is of none that lives."""
+        folder = self._world.nodes.get(self._world.paths.idle)
+        living = {each.me.worker for each in self._world.loops if each.me is not None}
+        return folder is not None and any(
+            name.partition("-")[2] not in living for name in folder.children
+        )
+
+    def _runnable(self, queues: set[str]) -> list[tuple[str, str]]:
+        """The paths of the runnable entries in these queues, each with its queue."""
+        nodes, found = self._world.nodes, list[tuple[str, str]]()
         for plan in self._world.plans:
             path = self._world.paths.plan(plan.number) if plan.number else ""
             node = nodes.get(path)
@@ -135,15 +155,15 @@ class Policies:
             for queue in sorted(queues):
                 entries = nodes.get(queue_path(path, queue))
                 names = entries.children if entries is not None else ()
-                found += [f"{queue_path(path, queue)}/{name}" for name in names if self._fits(name)]
+                found += [(f"{queue_path(path, queue)}/{name}", queue) for name in names]
         return found
 
-    def _fits(self, name: str) -> bool:
-        """Whether each loop has always been able to run that task."""
-        number = name[5:15]
+    def _can_run(self, worker: LoopWorker, queue: str, path: str) -> bool:
+        """Whether that loop has always been able to run the task of the entry."""
+        number = path.rpartition("/")[2][5:15]
         tasks = [each for each in self._world.auditor.tasks.values() if each.number == number]
-        return not any(
-            self._world.lacks(each.name, task) for each in self._world.loops for task in tasks
+        return queue in worker.queues and not any(
+            self._world.lacks(worker.name, task) for task in tasks
         )
 
     # P8.

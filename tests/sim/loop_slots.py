@@ -173,7 +173,7 @@ class LoopSlots:
         if world.chance(TIMED):
             timeout = rng.choice(TIMEOUTS_S)
             job.deadline = self._clock.monotonic() + timeout
-        if not world.calm and world.lacks(self._client.name, task):
+        if world.cannot_run(self._client.name, task):
             self._end_in(0, job, lambda: Ended(job, cannot_run="it lacks a module"))
         else:
             self._end_in(ms, job, lambda: self._outcome(job, task))

@@ -58,7 +58,7 @@ class LoopTransport:
 
     @property
     def last_answer(self) -> float:
-        # Where nothing is asked, kazoo pings.
+        # While nothing is asked, kazoo pings.
         return self._last_answer if self._client.queue else self._now()
 
     def listen(self, listener: Callable[[str | None], None]) -> None:
@@ -94,6 +94,7 @@ class LoopTransport:
 
     def _send(self, fiber: Fiber, request: Request, done: Done) -> None:
         self.asked[fiber.kind] += 1
+        self._last_answer = self.last_answer
 
         def answered(answer: Any) -> None:
             self._last_answer = self._now()

@@ -119,6 +119,8 @@ class LoopWorker:
         self._wake_at = 0
         #: When it was told to stop and has to have ended, in milliseconds.
         self.must_end_at = float("inf")
+        #: When the grace for its functions is over, in milliseconds.
+        self.runs_nothing_at = float("inf")
         self.loop.begin()
 
     def _make_slots(self, parts: Assembly) -> LoopSlots:

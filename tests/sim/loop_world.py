@@ -16,6 +16,7 @@ from zkplan.errors import ZkplanError
 from zkplan.protocol.core.workers import WorkerState, order
 from zkplan.protocol.layout import Paths, queue_path
 from zkplan.protocol.requests import Step
+from zkplan.runtime import idle_queue
 
 from . import leases
 from .authors import Plan
@@ -23,6 +24,7 @@ from .ending import judge
 from .loop_policy import REST_MS, Policies
 from .loop_slots import SHORT_MS
 from .loop_worker import LoopWorker
+from .mix import replaced
 from .queues import NAMES
 from .sealing import Sealing
 from .story import Meant, Violation
@@ -30,6 +32,8 @@ from .world import World
 
 #: The share of worlds in which random workers run beside the loops.
 MIXED = 0.4
+#: How likely something happens each time that nothing else does.
+LULL_ENDS = 0.1
 #: After the faults everything must drain within so many steps.
 DRAIN_STEPS = 30_000
 #: While nothing changes, the operator looks each time that so many milliseconds have passed; the
@@ -48,11 +52,19 @@ class LoopWorld(World):
         #: How likely a worker cannot run a task, and how many more plans and stops there are.
         self.lacking = drawn.choice((0.0, 0.0, 0.1, 0.5))
         self._more_plans, self.stops = drawn.choice((0, 0, 1, 2)), drawn.choice((0, 0, 1, 3))
+        #: Plans that come while loops sleep; then all else happens in such lulls, too.
+        self.late_plans, self._for_lulls = drawn.choice((0, 0, 2, 4)), list[Callable[[], None]]()
         self._orders = drawn.choice((0, 0, 1, 3))
+        #: Where loops fall asleep soon, most plans find some that sleep.
+        self._idle_s = drawn.choice((0.02, 0.1, idle_queue.IDLE_S))
         self.policies = Policies(self)
-        self._is_ending = False
+        self._is_ending = self._is_last = False
         self._still_since, self._helped_at, self._seen = 0, 0, 0
         super().__init__(seed, note)
+
+    def run(self) -> None:
+        with replaced([(idle_queue, "IDLE_S", self._idle_s)]):
+            super().run()
 
     def _sealing(self, seed: int) -> Sealing | None:
         return None
@@ -67,7 +79,10 @@ class LoopWorld(World):
         for _ in range(self._more_plans):
             self._new_plan()
         self.pending += [self._stop] * self.stops + [self._order] * self._orders
+        self.pending += [self._new_plan] * self.late_plans
         self.rng.shuffle(self.pending)
+        if self.late_plans:
+            self._for_lulls, self.pending = self.pending, []
         self.network.observer = self.policies
 
     def _new_worker(self) -> None:
@@ -111,6 +126,14 @@ class LoopWorld(World):
         """Whether that worker lacks what the task needs."""
         return random.Random(f"{worker} {task.name}").random() < self.lacking
 
+    def cannot_run(self, worker: str, task: Meant) -> bool:
+        """Whether that worker cannot run the task now. Without faults, some other can."""
+        if not self.lacks(worker, task):
+            return False
+        queues = next((each.queues for each in self.loops if each.name == worker), ())
+        able = [each for each in self.loops if not self.lacks(each.name, task)]
+        return not self.calm or (self._is_last and any(each.queues == queues for each in able))
+
     # Running.
 
     def _step(self) -> bool:
@@ -121,11 +144,27 @@ class LoopWorld(World):
         at = min((each.next_at() for each in self.loops), default=float("inf"))
         if at == float("inf"):
             return False
+        if self._for_lulls and not self.calm and self.rng.random() < LULL_ENDS:
+            self._for_lulls.pop()()
+            return True
         before, self.now = self.now, max(self.now, int(at))
         self.policies.passed(self.now - before)
         return True
 
     def _drain(self) -> None:
+        self._drain_once()
+        self._rest()
+        asked = [(each, each.transport.asked.copy()) for each in self.loops]
+        self._rest()
+        for worker, before in asked:
+            self.policies.rested(worker, before)
+        if self.late_plans:
+            self._is_last = True
+            self._new_plan()  # the loops have slept for long
+            self._drain_once()
+        self._end_loops()
+
+    def _drain_once(self) -> None:
         served = {queue for each in self.workers if not each.stopping for queue in each.queues}
         if not served.issuperset(NAMES if self.queues is not None else NAMES[:1]):
             self._new_worker()  # from now on, somebody serves each queue
@@ -141,12 +180,6 @@ class LoopWorld(World):
             raise Violation(f"L3 after {DRAIN_STEPS} steps without faults something still goes on")
         judge(self)
         self.policies.settled()
-        self._rest()
-        asked = [(each, each.transport.asked.copy()) for each in self.loops]
-        self._rest()
-        for worker, before in asked:
-            self.policies.rested(worker, before)
-        self._end_loops()
 
     def _rest(self) -> None:
         end = self.now + REST_MS

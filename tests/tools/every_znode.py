@@ -10,6 +10,7 @@ from typing import Any
 
 import zkplan
 from zkplan.protocol.requests import Create, Multi, Step
+from zkplan.protocol.transactions import ensure
 from zkplan.service.leases import Leases
 
 from .claiming import claim
@@ -25,7 +26,7 @@ _WORDS = {
     "DUE-PLAN-RANK-TASK.N.A": rf"\d{{13}}-\d{{10}}-{_ENTRY}[^/]*",
     "UID-COUNT": "(?!key-|update-|author-)[^/]+",
     **dict.fromkeys(("ID", "NAME"), "[^/]+"),
-    **dict.fromkeys(("UID", "DIGEST", "RANDOM"), "[0-9a-f]+"),
+    **dict.fromkeys(("UID", "DIGEST", "RANDOM", "GROUP"), "[0-9a-f]+"),
     **dict.fromkeys(("NUMBER", "PLAN", "TASK", "POSITION", "FIRST", "LAST"), r"\d{10}"),
     **dict.fromkeys(("N", "A", "I", "BYTES", "MILLISECONDS"), r"\d+"),
 }
@@ -106,7 +107,9 @@ def every_kind(
         task = waiting.add_task(len, ("x",))
         _under_a_lease(stack, hosts, client.root, options)
         of_a_worker = f"{client.paths.claims}/{worker.id}"
-        for path in (*_momentary(waiting.path, task.path), f"{of_a_worker}/pending-ff"):
+        client.transport.run(ensure(client.paths.idle))
+        idle = client.paths.idle_place("7f", worker.id)
+        for path in (*_momentary(waiting.path, task.path), f"{of_a_worker}/pending-ff", idle):
             client.transport.run(_create(path))
         raw = client.transport.client
         wait_until(lambda: raw.get_children(client.paths.delayed), "a failed task waits")

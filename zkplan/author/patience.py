@@ -40,10 +40,14 @@ Look = Callable[[], tuple[bool, Any]]
 #: Seconds until the first look without a watch; each further pause is so many times as long as the
 #: one before, up to the longest. The pauses begin anew when a plan that moved stands still.
 LOOK_S, LOOK_FACTOR, LOOK_MAX_S = 1.0, 4.0, 60.0
+#: The longest pause while the plan moves, and while no watch announces a failure for good.
+MOVING_MAX_S, UNWATCHED_MAX_S = 15.0, 4.0
 #: If tasks are dead and others are claimed, the end of a claim wakes the waiter. It watches one
 #: claim at a time, and the next one after this many seconds, so that short tasks do not cost a
 #: proof each.
 CLAIM_WATCH_GAP_S = 0.2
+#: Seconds between two looks, without a request, whether a coroutine has given up its wait.
+GIVEN_UP_LOOK_S = 1.0
 #: Up to this many dead tasks, each further one wakes the waiter. Above, reading the whole list
 #: again each time would cost too much.
 WATCHED_DEAD_MAX = 1000
@@ -77,6 +81,16 @@ def checked_timeout(timeout: Duration | None) -> float | None:
     return seconds
 
 
+def _pause(seconds: float, woken: threading.Event, given_up: threading.Event | None) -> None:
+    """Wait until one of these is set. `given_up` is looked at once a second."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0.0:
+        if woken.wait(left if given_up is None else min(left, GIVEN_UP_LOOK_S)):
+            return
+        if given_up is not None and given_up.is_set():
+            return
+
+
 class Patience:
     """Decides how long to wait, and notices whether the plan makes progress."""
 
@@ -94,6 +108,8 @@ class Patience:
         self._look_at = 0.0
         self._pause_s = 0.0
         self._next_claim_watch = 0.0
+        #: Whether a watch announces the next failure for good.
+        self._watches_dead = True
         #: Whether no task could run at the last look, without proof that none ever will.
         self._stands = False
         #: Why this client cannot find out whether the plan can go on.
@@ -112,7 +128,8 @@ class Patience:
 
     def watch_the_dead(self) -> None:
         """Let each further failure for good wake this waiter."""
-        if self.dead >= WATCHED_DEAD_MAX:
+        self._watches_dead = self.dead < WATCHED_DEAD_MAX
+        if not self._watches_dead:
             return
         try:
             self._client.transport.ask(ReadChildren(f"{self._plan}/dead", watch=True))
@@ -120,13 +137,20 @@ class Patience:
             raise
         except ZooKeeperError:
             # A client that may not read the list sees a failure at its next look without a watch.
+            self._watches_dead = False
             logger.debug("this client cannot watch failures of %s", self._plan, exc_info=True)
 
-    def wait(self, look: Look, longest: float = math.inf) -> Any:
+    def wait(
+        self,
+        look: Look,
+        longest: float = math.inf,
+        given_up: threading.Event | None = None,
+    ) -> Any:
         """Call `look` until it has found its aim. Raises the reason if the wait is in vain.
 
-        Looks whenever a watch fires, at least every `longest` seconds, and as LOOK_S says. When the
-        time is over, looks once more, and raises WaitTimeout if the plan can go on.
+        Looks whenever a watch fires, at least every `longest` seconds, and as LOOK_S says; also
+        soon after `given_up` is set. When the time is over, looks once more, and raises WaitTimeout
+        if the plan can go on.
         """
         with wake_up(self._client, self._plan) as woken:
             while True:
@@ -139,7 +163,7 @@ class Patience:
                 if is_over:
                     raise WaitTimeout(f"{self._what} after {self._timeout:g} s; {self.why()}")
                 left = max(0.0, self._deadline - time.monotonic())
-                woken.wait(min(longest, self.left_s, left))
+                _pause(min(longest, self.left_s, left), woken, given_up)
                 woken.clear()
 
     def judge(self, seen: PlanStatus, look: Look, is_over: bool = False) -> tuple[bool, Any]:
@@ -192,7 +216,9 @@ class Patience:
         if self._is_still and not was_still:
             self._pause_s, is_due = LOOK_S, False
         elif is_due:
-            self._pause_s = min(LOOK_MAX_S, max(LOOK_S, LOOK_FACTOR * self._pause_s))
+            longest_s = MOVING_MAX_S if moved else LOOK_MAX_S
+            longest_s = longest_s if self._watches_dead else UNWATCHED_MAX_S
+            self._pause_s = min(longest_s, max(LOOK_S, LOOK_FACTOR * self._pause_s))
         elif self.dead:
             # The end of the last claim may leave only dead tasks, and only one claim is watched.
             self._pause_s, self._look_at = LOOK_S, min(self._look_at, now + LOOK_S)

@@ -127,7 +127,9 @@ def wait_for_plan(
                 return look()
             return status.ended is not None, status
 
-        ended: PlanStatus = patience.wait(look, math.inf if show is None else PROGRESS_LOOK_S)
+        ended: PlanStatus = patience.wait(
+            look, math.inf if show is None else PROGRESS_LOOK_S, given_up
+        )
         return ended
 
 

@@ -73,7 +73,7 @@ def delete_below(path: str, most: int = sys.maxsize) -> Step[bool]:
 
 #: Folders of a root or a plan. They may be made again, because no name in them is used twice.
 _FOLDERS = re.compile(
-    "(.+)/(?:workers|claims|delayed|gates|failed"
+    "(.+)/(?:workers|claims|delayed|gates|failed|idle"
     "|plan-[0-9]{10}/(?:runnable|dead|results|queues(?:/[a-z0-9._-]{1,40})?))"
 )
 

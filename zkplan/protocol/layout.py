@@ -381,6 +381,7 @@ class Paths:
         self.schedules = f"{root}/schedules"
         self.gates = f"{root}/gates"
         self.bounds = f"{root}/bounds"
+        self.idle = f"{root}/idle"
 
     def plan(self, plan: str) -> str:
         return f"{self.root}/plan-{plan}"
@@ -393,6 +394,9 @@ class Paths:
 
     def worker(self, worker: str) -> str:
         return f"{self.root}/workers/{worker}"
+
+    def idle_place(self, group: str, worker: str) -> str:
+        return f"{self.root}/idle/{group}-{worker}"
 
     def claims_of(self, worker: str) -> str:
         return f"{self.root}/claims/{worker}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from .requests import (
     Fact,
     Multi,
     Op,
+    ReadChildren,
     ReadData,
     Reason,
     Refused,
@@ -270,6 +271,14 @@ def require_race(refused: Refused, doing: str) -> None:
     """Raises TransactionRejected unless a race refused the transaction."""
     if not refused.is_race:
         raise rejected(doing, refused)
+
+
+def children_watched(path: str) -> Step[Sequence[str] | None]:
+    """The names of the children. A watch announces their next change, or the creation of `path`."""
+    names = yield ReadChildren(path, watch=True)
+    if names is None and (yield ReadData(path, watch=True)) is not None:
+        names = yield ReadChildren(path, watch=True)  # it was made between these reads
+    return names  # type: ignore[no-any-return]
 
 
 def ensure(path: str) -> Step[None]:

@@ -8,6 +8,7 @@ from functools import cached_property
 from random import Random
 
 from ..backoff import Backoff
+from ..protocol.core.idle_queue import group_of
 from ..protocol.history.segments import Recorder
 from ..protocol.layout import Paths
 from ..transport import Transport
@@ -22,6 +23,7 @@ from .claims import Claims, KeptResults
 from .committer import Committer, Publisher
 from .delays_and_deadlines import PlanTimes, Promotion
 from .gates import GateWatch
+from .idle_queue import IdleQueue
 from .limits import Limits
 from .loop import Inbox, Loop
 from .lost_claims import Clearing
@@ -93,6 +95,7 @@ class Assembly:
             claims=self.claims,
             limits=self.limits,
             poller=self.poller,
+            idle_queue=self.idle_queue,
             claimer=self.claimer,
             settler=self.settler,
             committer=self.committer,
@@ -213,8 +216,21 @@ class Assembly:
             times=self.plan_times,
             queues=self.queues,
             limits=self.limits,
+            idle_queue=self.idle_queue,
             clock=self.clock,
             chance=self.chance,
+        )
+
+    @cached_property
+    def idle_queue(self) -> IdleQueue:
+        return IdleQueue(
+            steps=self.steps,
+            paths=self.paths,
+            membership=self.membership,
+            claims=self.claims,
+            candidates=self.candidates,
+            clock=self.clock,
+            group=group_of(self.queues, sorted(self.kinds), self.keys),
         )
 
     @cached_property
@@ -303,6 +319,7 @@ class Assembly:
             paths=self.paths,
             membership=self.membership,
             candidates=self.candidates,
+            idle_queue=self.idle_queue,
             queues=self.queues,
             clock=self.clock,
             finish=self.publisher.finish,

@@ -76,6 +76,11 @@ class Claims:
         return self.draining or self.paused
 
     @property
+    def slots(self) -> int:
+        """How many tasks may run at once now."""
+        return self._pool.slots
+
+    @property
     def held(self) -> int:
         """The number of claims that need a slot: being made or loaded, waiting, or running."""
         pool = self._pool

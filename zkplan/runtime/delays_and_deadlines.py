@@ -13,7 +13,8 @@ from ..errors import PlanError
 from ..protocol.core.plan_life import DEADLINE_PASSED, change_state
 from ..protocol.core.plans_and_queues import promote
 from ..protocol.layout import Delayed, Paths, parse_delayed
-from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
+from ..protocol.requests import ReadData, ReadMany, Step
+from ..protocol.transactions import children_watched
 from ..transport.server_clock import Clock, ServerClock
 from .lost_claims import HEAD_START_S
 from .membership import Membership
@@ -62,7 +63,7 @@ class Delays:
 
     def look(self, paths: Paths, clock: Clock, server_clock: ServerClock) -> Step[None]:
         """List the entries, and read the delays of those that seem far away."""
-        entries = (yield ReadChildren(paths.delayed, watch=True)) or ()
+        entries = (yield from children_watched(paths.delayed)) or ()
         if entries:
             yield from server_clock.measure()
         self.listed(entries, clock.monotonic())

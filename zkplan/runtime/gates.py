@@ -21,7 +21,6 @@ from ..protocol.features.gates import (
     Opening,
     Read,
     Seen,
-    list_gates,
     look_at,
     note_look,
     open_gates,
@@ -31,7 +30,7 @@ from ..protocol.features.gates import (
 from ..protocol.fields import to_json
 from ..protocol.layout import Paths, parse_gate
 from ..protocol.requests import Op, Step
-from ..protocol.transactions import GROUP_BYTES_MAX, or_error
+from ..protocol.transactions import GROUP_BYTES_MAX, children_watched, or_error
 from ..transport.server_clock import Clock
 from ..values.codec import Codec
 from .lost_claims import HEAD_START_S
@@ -163,7 +162,7 @@ class GateWatch:
         self.steps.start_contained(step, self._listed, what, instead=None)
 
     def _listing(self, known: frozenset[str]) -> Step[tuple[set[str], list[Read]]]:
-        names = set((yield from list_gates(self.paths)) or ())
+        names = set((yield from children_watched(self.paths.gates)) or ())
         return names, (yield from read_gates(self.paths, sorted(names - known)))
 
     def _listed(self, listed: tuple[set[str], list[Read]] | None) -> None:

@@ -27,6 +27,7 @@ from .claims import STALLED_S, Claims
 from .committer import Committer
 from .delays_and_deadlines import Promotion
 from .gates import GateWatch
+from .idle_queue import IdleQueue
 from .limits import Limits
 from .lost_claims import Clearing
 from .maintenance import Duty, Heartbeat
@@ -71,6 +72,7 @@ class Loop:
     claims: Claims
     limits: Limits
     poller: Poller
+    idle_queue: IdleQueue
     claimer: Claimer
     settler: Settler
     committer: Committer
@@ -164,15 +166,20 @@ class Loop:
     def end(self) -> None:
         """Sign off, whatever ended the loop: without a registration, others take over at once."""
         me = self.membership.me
-        if me is not None:
-            try:
-                self.transport.submit(Multi([Delete(me.worker_path)]), lambda *_: None)
-            except ZkplanError as error:
-                logger.debug("worker %s could not sign off: %s", me.worker, error)
+        # Not in one transaction: each may be gone. The session may live on.
+        for path in (me.worker_path if me is not None else "", self.idle_queue.last_place()):
+            if path:
+                self._delete_at_once(path)
         summary = self.counters.snapshot().summary()
         logger.info("worker %s has ended: %s", self.membership.worker, summary)
         self.transport.unlisten(self._watch_fired)
         self.pool.close()
+
+    def _delete_at_once(self, path: str) -> None:
+        try:
+            self.transport.submit(Multi([Delete(path)]), lambda *_: None)
+        except ZkplanError as error:
+            logger.debug("worker %s could not sign off: %s", self.membership.worker, error)
 
     def pause_s(self) -> float:
         """Seconds until something is due, if nothing arrives before."""
@@ -183,7 +190,9 @@ class Loop:
         if draining:
             due = min(due, now + 0.05)
         elif self.membership.me is not None:
-            due = min(due, self.candidates.next_event(), self.limits.next_event())
+            due = min(due, self.limits.next_event(), self.idle_queue.next_event(now))
+            if self.idle_queue.may_look(now):
+                due = min(due, self.candidates.next_event())
         if self.pool.waiting():
             due = min(due, now + STALLED_S)
         return max(0.0005, min(due - now, 5.0))
@@ -202,6 +211,8 @@ class Loop:
             self.settler.end_overdue(now)
         self.wear.look(now)
         draining = self.shutdown.begun
+        may_rest = not self.claims.starts_nothing and self.membership.answers
+        self.idle_queue.advance(now, may_rest=may_rest and self.pool.slots > 0)
         if self.membership.me is None:
             # Even while draining, as long as the worker has claims: results need a registration.
             if not draining or self.claims.jobs:
@@ -213,6 +224,8 @@ class Loop:
                 self.claims.hand_back(self.pool.take_waiting())
             self.claims.hand_back_stalled(now)
             self.limits.advance(now)
+            if not self.idle_queue.may_look(now):
+                return
             me = self.claimer.wants()
             self.poller.advance(now, claims_next=me is not None)
             if me is not None:
@@ -245,7 +258,10 @@ class Loop:
         self.gates.touched(path)
         if self.limits.touched(path) or self.poller.touched(path):
             return
-        for part in (self.heartbeat, self.clearing, self.schedules, self.promotion):
+        for part in (
+            *(self.heartbeat, self.clearing, self.schedules, self.promotion),
+            self.idle_queue,
+        ):
             part.touched(path)
 
     def _registered(self, me: Registration) -> None:

@@ -65,7 +65,12 @@ class Clearing:
 
     @property
     def at(self) -> float:
-        return _NEVER if self._is_looking else self._look_at
+        if self._is_looking:
+            return _NEVER
+        if self.membership.me is None:
+            # An access list may keep it out of the root: then this look says so, and ends it.
+            return min(self._look_at, self._looked_at + CLAIMS_PERIOD_S)
+        return self._look_at
 
     def touched(self, path: str | None) -> None:
         """A watch fired. None: the connection changed, so any watch may have fired."""

@@ -25,6 +25,7 @@ from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany, Step
 from ..protocol.transactions import Registration
 from ..transport.server_clock import Clock
 from .claims import Claims
+from .idle_queue import IdleQueue
 from .job import LOST, TAKEN
 from .membership import Membership
 from .plan_candidates import Candidates
@@ -96,7 +97,10 @@ class Heartbeat:
 
     @property
     def at(self) -> float:
-        return self._last_at + (self.period_s if self.claims.jobs else SAFETY_LOOK_S)
+        soon = self._last_at + self.period_s
+        if self.claims.jobs:
+            return soon
+        return max(soon, min(self._last_at + SAFETY_LOOK_S, self.membership.must_ask_at))
 
     def _hurry(self) -> None:
         self._last_at = float("-inf")
@@ -169,6 +173,7 @@ class PlanCheck:
     paths: Paths
     membership: Membership
     candidates: Candidates
+    idle_queue: IdleQueue
     queues: Collection[str]
     clock: Clock
     finish: Callable[[str], None]
@@ -177,11 +182,12 @@ class PlanCheck:
 
     def run(self, now: float) -> None:
         self.at = now + CHECK_PERIOD_S
-        if not self._is_under_way and self.membership.me is not None:
+        is_ready = not self._is_under_way and self.membership.me is not None
+        if is_ready and self.idle_queue.may_look(now):
             self._check(now)
 
     def _check(self, now: float) -> None:
-        view = self.candidates.to_check(now, self.membership.share, CHECK_FIRST_S)
+        view = self.candidates.to_check(now, self.idle_queue.share, CHECK_FIRST_S)
         if view is None:
             return
         self._is_under_way = True

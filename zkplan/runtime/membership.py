@@ -96,6 +96,12 @@ class Membership:
             return 0, 1
         return self.living.index(self.me.worker), len(self.living)
 
+    @property
+    def must_ask_at(self) -> float:
+        """When to ask something (monotonic), if kazoo's pings are too rare to show that the server
+        answers: it pings by the session time-out that the server has granted."""
+        return self._transport.last_answer + 0.75 * self._silence_s
+
     def judge_connection(self, now: float) -> bool:
         """Judge whether ZooKeeper answers. Returns whether that has changed. Raises
         ZooKeeperUnavailable if the connection is lost for good."""

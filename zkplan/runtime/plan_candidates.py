@@ -25,6 +25,8 @@ class Candidates:
         self.views: dict[str, PlanView] = {}
         #: Whether an entry that waits for a permit may be tried.
         self.may_try: Callable[[PlanView, float], bool] = lambda view, now: False
+        #: Plans of which this worker lately could not run something.
+        self._left: set[str] = set()
         #: Plans with entries to claim; the first is next in turn.
         self._stocked: dict[str, None] = {}
         #: Plans that need a look, now or later; the first is next in turn.
@@ -56,6 +58,7 @@ class Candidates:
             del self.views[number]
             self._stocked.pop(number, None)
             self._wanting.pop(number, None)
+            self._left.discard(number)
             self.shares.forget(number)
 
     def __contains__(self, number: object) -> bool:
@@ -77,6 +80,10 @@ class Candidates:
                 self.shares.came(view.number, view.listed_at)
         else:
             self._stocked.pop(view.number, None)
+        if view.is_left and not view.finished:
+            self._left.add(view.number)
+        else:
+            self._left.discard(view.number)
         wanting = view.must_look or view.changed or view.due_at < float("inf")
         if wanting and not view.finished:
             self._wanting.setdefault(view.number)
@@ -93,7 +100,11 @@ class Candidates:
     def has_run(self, number: str) -> None:
         """Note that a task of the plan has run here."""
         view = self.views.get(number)
-        if view is not None and view.left.in_vain:
+        if view is None:
+            return
+        view.is_left = False
+        self._left.discard(number)
+        if view.left.in_vain:
             view.left.in_vain, view.avoid_s = 0, 0.0
 
     def list_anew(self) -> None:
@@ -163,6 +174,25 @@ class Candidates:
         return any(
             view.looking and view.listed_at == float("-inf") and now < view.asked_at + GLANCE_S
             for view in map(self.views.__getitem__, self._wanting)
+        )
+
+    @property
+    def leaves_some(self) -> bool:
+        """Whether there are plans of which this worker lately could not run something."""
+        return bool(self._left)
+
+    @property
+    def has_stock(self) -> bool:
+        """Whether entries to claim are known, now or once a limit has room."""
+        return bool(self._stocked)
+
+    def without_claims(self, now: float) -> int:
+        """How many plans have entries or are new, of which this worker holds no claim."""
+        waiting = self._stocked.keys() | self._wanting.keys()
+        views = [self.views[number] for number in waiting if not self.shares.holds_some(number)]
+        return sum(
+            bool(view.own) or (view.listed_at == float("-inf") and view.wants_look(now))
+            for view in views
         )
 
     @property

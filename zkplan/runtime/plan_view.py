@@ -112,6 +112,10 @@ class PlanView:
     lift: int = 0
     #: The most tasks for the next claim, so that other plans have their turn; None: any number.
     most: int | None = None
+    #: This worker could not run something of the plan, and has run nothing of it since.
+    is_left: bool = False
+    #: How many entries the last listing had that may run here.
+    entries: int = 0
     #: The plan is done for good, and gets no more looks.
     finished: bool = False
     #: The plan rests until this time, and for how long it last rested.
@@ -156,6 +160,7 @@ class PlanView:
         self.looking = False
         self.waiting.clear()
         names, long = self._first_queue(look, is_full, now)
+        self.entries = len(names)
         # A worker that takes from other shares goes on at once, without another wait.
         stealing = self.steal_at is not None and now >= self.steal_at
         stealing = stealing or (self.stolen and bool(self.own))
@@ -343,6 +348,7 @@ class PlanView:
 
     def leave(self, now: float, task: str) -> None:
         """Leave a task that cannot run here to others, and go on with the rest of the plan."""
+        self.is_left = True
         if self.left.add(task):
             self._avoid(now)
 
@@ -353,6 +359,7 @@ class PlanView:
 
     def rest(self, now: float) -> None:
         """Look again in a moment, as ZooKeeper has no room for a claim, a result or a log."""
+        self.is_left = True
         self.avoid_until = max(self.avoid_until, now + NO_ROOM_REST_S)
         self.drop_listing()
 
@@ -365,7 +372,7 @@ class PlanView:
     def leave_alone(self, now: float) -> None:
         """Look again after a while at a plan that this worker cannot read, or claim from. A newer
         worker may be able to."""
-        self.looking, self.state = False, None
+        self.looking, self.state, self.is_left = False, None, True
         self.avoid_s = AVOID_MAX_S
         self._avoid(now)
 

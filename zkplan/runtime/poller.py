@@ -16,6 +16,7 @@ from ..transport.server_clock import Clock
 from .attempts import VanishedWorkers
 from .claims import Claims, KeptResults
 from .delays_and_deadlines import PlanTimes
+from .idle_queue import IdleQueue
 from .job import CANCELLED, REMOVED
 from .limits import Limits
 from .membership import Membership
@@ -47,6 +48,7 @@ class Poller:
     #: The queues that this worker serves, the preferred queue first.
     queues: Sequence[str]
     limits: Limits
+    idle_queue: IdleQueue
     clock: Clock
     chance: Random
     _looking: int = 0
@@ -153,12 +155,17 @@ class Poller:
         if found is None:
             view.leave_alone(self.clock.monotonic())
         else:
+            entries = sum(len(names or ()) for _, names in found.listed)
+            # All others may sleep, and leave a single task to this worker.
+            is_alone = self.idle_queue.is_first and entries == 1
+            share = (0, 1) if is_alone else self.membership.share
             view.update(
-                *(found, self.membership.share, self.clock.monotonic()),
+                *(found, share, self.clock.monotonic()),
                 spare=self.claims.spare,
                 newest_first=self.kept.is_met,
                 is_full=partial(self.limits.are_full, view.number),
             )
+            self.idle_queue.seen(view.entries)
         self.candidates.file(view)
         if view.state != "running" and before == "running":
             self.claims.withdraw(view.number)

@@ -124,12 +124,12 @@ def _list_claims_nodes(*, first: bool) -> None:
     lags behind in the second reading, as after a reconnect.
     """
 
-    def orphaned_claims(paths: Paths) -> Step[clearing.ClaimsNodes]:
+    def orphaned_claims(paths: Paths, watch: bool = False) -> Step[clearing.ClaimsNodes]:
         names: dict[str, set[str]] = {}
         for path in (paths.claims, paths.workers) if first else (paths.workers, paths.claims):
             if names:
                 failpoints.reach("vacant.between")
-            names[path] = set((yield ReadChildren(path)) or ())
+            names[path] = set((yield ReadChildren(path, watch)) or ())
         workers, claims_nodes = names[paths.workers], names[paths.claims]
         living, vacant = sorted(workers & claims_nodes), sorted(claims_nodes - workers)
         return clearing.ClaimsNodes(living, vacant, [])

@@ -51,6 +51,7 @@ from ..transactions import (
     Draft,
     Registration,
     ask,
+    children_watched,
     claim_facts,
     or_error,
     pending_dependents,
@@ -261,8 +262,8 @@ def orphaned_claims(paths: Paths, watch: bool = False) -> Step[ClaimsNodes]:
     claims node, so it gets no duties.
     """
     if watch:
-        claims_nodes = yield ReadChildren(paths.claims, watch=True)
-        workers = yield ReadChildren(paths.workers, watch=True)
+        claims_nodes = yield from children_watched(paths.claims)
+        workers = yield from children_watched(paths.workers)
     else:
         claims_nodes, workers = yield ReadMany(
             [ReadChildren(paths.claims), ReadChildren(paths.workers)]

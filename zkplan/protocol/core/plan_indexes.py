@@ -28,6 +28,7 @@ from ..requests import (
     SetData,
     Step,
 )
+from ..transactions import children_watched
 from .plans_and_queues import ended_at, readable_record
 
 
@@ -49,7 +50,10 @@ class Scanned(NamedTuple):
 
 def list_active(paths: Paths, watch: bool = False) -> Step[list[str]]:
     """The numbers of the plans that may have work, oldest first."""
-    names = yield ReadChildren(paths.active, watch)
+    if watch:
+        names = yield from children_watched(paths.active)
+    else:
+        names = yield ReadChildren(paths.active)
     return sorted(number for name in names or () if (number := parse_number(name)) is not None)
 
 

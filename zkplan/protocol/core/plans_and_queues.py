@@ -37,7 +37,7 @@ from ..requests import (
     Reason,
     Step,
 )
-from ..transactions import REFUSALS_MAX, rejected
+from ..transactions import REFUSALS_MAX, children_watched, rejected
 from .load import read_all
 
 
@@ -153,7 +153,11 @@ def look(
     if watch:
         ready = yield ReadData(f"{plan_path}/ready", watch=True)
         for queue in queues if ready else ():
-            names = yield from _watched(queue_path(plan_path, queue), queue)
+            path = queue_path(plan_path, queue)
+            if queue == DEFAULT_QUEUE:  # as old as the plan
+                names = yield ReadChildren(path, watch=True)
+            else:
+                names = yield from children_watched(path)
             found.append(names)
     else:
         reads = [ReadChildren(queue_path(plan_path, queue)) for queue in queues]
@@ -163,14 +167,6 @@ def look(
     listed = list(zip(queues, found, strict=True))
     state, (queue, names), more = control_from_bytes(ready.data), listed[0], listed[1:]
     return PlanLook(state, ready.version, names, queue, more, share_from_bytes(ready.data))
-
-
-def _watched(path: str, queue: str) -> Step[Sequence[str] | None]:
-    """The names in a queue. A change wakes the worker, and so does the creation of the queue."""
-    names = yield ReadChildren(path, watch=True)
-    if names is None and queue != DEFAULT_QUEUE and (yield ReadData(path, watch=True)) is not None:
-        names = yield ReadChildren(path, watch=True)  # it was made between these reads
-    return names  # type: ignore[no-any-return]
 
 
 #: Versions and last changes of the znodes of a plan. They differ if the plan has changed.

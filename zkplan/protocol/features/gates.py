@@ -163,17 +163,6 @@ def wait_again_ops(plan_path: str, entry: Entry, queue: str) -> list[Op]:
     ]
 
 
-def list_gates(paths: Paths) -> Step[list[str] | None]:
-    """The names under `gates`, with a watch; None if the root never had a gate."""
-    names = yield ReadChildren(paths.gates, watch=True)
-    if names is None:
-        # Unlike a list, a read leaves a watch on a znode that does not exist.
-        if (yield ReadData(paths.gates, watch=True)) is None:
-            return None
-        names = yield ReadChildren(paths.gates, watch=True)
-    return names  # type: ignore[no-any-return]
-
-
 class Read(NamedTuple):
     """A gate as it was read: its sealed condition, the creation time and the data of its entry."""
 
