@@ -1,6 +1,6 @@
 """The policy of loops, judged in every run with them: P1 to P8.
 
-P1: a loop that is told to stop runs no function after its shortest grace, and ends within that and
+P1: a loop that has to stop runs no function after its shortest grace, and ends within that and
 the time for its last answers.
 P2: no runnable task waits long while a loop that serves its queue has free slots.
 P3: a loop that drains starts and claims nothing more, and keeps no claim.

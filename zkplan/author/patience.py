@@ -37,8 +37,8 @@ logger = get_logger("zkplan.plan")
 #: One look: (True, what was waited for), or (False, the status of the plan).
 Look = Callable[[], tuple[bool, Any]]
 
-#: Seconds until the first look without a watch; each further pause is so many times as long as the
-#: one before, up to the longest. The pauses begin anew when a plan that moved stands still.
+#: Seconds until the first look without a watch; the factor by which each pause is longer than the
+#: one before; the longest pause. The pauses begin anew when a plan that moved stands still.
 LOOK_S, LOOK_FACTOR, LOOK_MAX_S = 1.0, 4.0, 60.0
 #: The longest pause while the plan moves, and while no watch announces a failure for good.
 MOVING_MAX_S, UNWATCHED_MAX_S = 15.0, 4.0

@@ -22,12 +22,12 @@ from .steps import SAFETY_LOOK_S, Steps
 
 #: Seconds without work after which a worker takes a place in the queue.
 IDLE_S = 1.0
-#: A worker that has had a task for so many seconds leaves the queue. Shorter tasks are no reason:
+#: A worker that has had a task for this many seconds leaves the queue. Shorter tasks are no reason:
 #: one worker can run many of them, one after the other.
 LEAVE_S = 0.05
 #: Seconds after which the first may wake others again.
 WAKE_AGAIN_S = 0.1
-#: A worker that sleeps looks at everything this often, for so many seconds: a watch may be lost.
+#: Seconds between two looks of a worker that sleeps, and how long it looks: a watch may be lost.
 LOOK_PERIOD_S, LOOK_S = 2 * SAFETY_LOOK_S, 1.0
 #: The most workers to wake at once.
 WAKE_MAX = 500
@@ -186,7 +186,7 @@ class IdleQueue:
     # ---- waking others
 
     def seen(self, entries: int) -> None:
-        """This worker has seen so many runnable entries in one plan."""
+        """Wake others if one plan has more than one of these runnable entries."""
         if self.is_first and entries > 1 and self.clock.monotonic() >= self._wake_at:
             self._wake(entries - 1)
 

@@ -42,7 +42,7 @@ PROBLEMS_MAX = 20
 #: The check of an idle plan: first after, then doubled up to. A large plan is checked less often.
 CHECK_FIRST_S, CHECK_MAX_S, CHECK_COST = 2.0, 60.0, 50.0
 #: The scan for plans that the index lacks: the shortest period, and the largest part of the time of
-#: all workers together (one in so many). The period doubles while the scan finds nothing new.
+#: all workers together (one in SCAN_COST). The period doubles while the scan finds nothing new.
 SCAN_PERIOD_S, SCAN_COST = 1.0, 50.0
 #: The report of a check that could not be made. Its tasks are unknown, but not zero.
 UNCHECKED = Report(tasks=1)
