@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zkplan.protocol.core import idle_queue
+from zkplan.protocol.core.idle_queue import Queue
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.requests import ReadChildren, ReadData, Step
 from zkplan.runtime.claims import Claims
@@ -81,13 +82,13 @@ def _deaf_to_orders(self: Heartbeat, path: str | None) -> None:
     """Nothing is watched, as if the looks without a watch were enough."""
 
 
-def _first_or_unwatched(paths: Paths, group: str, place: str) -> Step[bool | None]:
+def _first_or_unwatched(paths: Paths, group: str, place: str) -> Step[Queue | None]:
     """Asleep, and nobody wakes this worker when the one before it leaves."""
     names = sorted((yield ReadChildren(paths.idle)) or ())
     if (yield ReadData(place, watch=True)) is None:
         return None
     mine = [name for name in names if name.startswith(f"{group}-")]
-    return f"{paths.idle}/{mine[0]}" == place
+    return Queue(f"{paths.idle}/{mine[0]}" == place, len(names))
 
 
 def _stays_first(self: IdleQueue, now: float) -> bool:

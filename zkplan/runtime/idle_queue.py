@@ -49,13 +49,14 @@ class IdleQueue:
     #: Whether this worker has a place behind the first of its group, or is the first.
     is_asleep: bool = field(default=False, init=False)
     is_first: bool = field(default=False, init=False)
+    #: How many workers had a place when this one was last in line.
+    _idle: int = field(default=0, init=False)
     #: The registration that the place belongs to, and the path of the place; empty without one.
     _me: Registration | None = field(default=None, init=False)
     _place: str = field(default="", init=False)
     #: The path of the last place, which may stand again by a late copy.
     _left: str = field(default="", init=False)
     _is_moving: bool = field(default=False, init=False)
-    _may_rest: bool = field(default=False, init=False)
     _must_line_up: bool = field(default=False, init=False)
     #: Since when this worker has tasks (monotonic), and when it was last busy with them.
     _has_tasks_since: float = field(default=_NEVER, init=False)
@@ -71,6 +72,11 @@ class IdleQueue:
         """This worker's share of the checks of plans: the first makes those of all that sleep."""
         return (0, 1) if self.is_first else self.membership.share
 
+    @property
+    def others_are_idle(self) -> bool:
+        """Whether this worker is the first, and all others have a place, too."""
+        return self.is_first and self._idle >= len(self.membership.living)
+
     def may_look(self, now: float) -> bool:
         """Whether this worker looks for work now."""
         return not self.is_asleep or self._look_at <= now
@@ -80,19 +86,22 @@ class IdleQueue:
         if self._is_moving:
             return _NEVER
         if not self._place:
-            return self._busy_at + IDLE_S if self._may_enter() else _NEVER
+            return self._busy_at + IDLE_S if self._may_enter else _NEVER
         look_at = self._look_at + LOOK_S if self._look_at <= now else self._look_at
         return min(look_at, self._has_tasks_since + LEAVE_S)
 
+    @property
     def _may_enter(self) -> bool:
         has_work = self._has_tasks_since != _NEVER or self.candidates.has_stock
-        return self._rests_well and not has_work and self.membership.me is not None
+        return not has_work and self._serves_well and self.membership.me is not None
 
     @property
-    def _rests_well(self) -> bool:
-        """Whether others may sleep because this worker is awake. One that cannot run something that
-        others can run has no place in the queue."""
-        return self._may_rest and not self.candidates.leaves_some
+    def _serves_well(self) -> bool:
+        """Whether others may sleep because this worker is awake. One that stops, is paused, or
+        cannot run something that others can run has no place in the queue."""
+        claims = self.claims
+        can_claim = not claims.starts_nothing and claims.slots > 0 and self.membership.answers
+        return can_claim and not self.candidates.leaves_some
 
     def last_place(self) -> str:
         """The place to delete when this worker ends at once; empty if it never had one."""
@@ -104,10 +113,8 @@ class IdleQueue:
         if path in (None, self._left) or (in_queue and path.startswith(self.paths.idle)):
             self._must_line_up = True
 
-    def advance(self, now: float, *, may_rest: bool) -> None:
-        """Take a place, leave it, or find out who is before this worker. With `may_rest` False,
-        the worker stops, is paused, or can run nothing."""
-        self._may_rest = may_rest
+    def advance(self, now: float) -> None:
+        """Take a place, leave it, or find out who is before this worker."""
         self._note_tasks(now)
         is_full = self.is_first and self.claims.held >= self.claims.slots
         if is_full and now >= self._wake_at and (plans := self.candidates.without_claims(now)):
@@ -119,9 +126,9 @@ class IdleQueue:
             self._leave(self._left)  # where a late copy has made it again
         elif not self._place:
             me = self.membership.me
-            if me is not None and self._may_enter() and now >= self._busy_at + IDLE_S:
+            if now >= self._busy_at + IDLE_S and me is not None and self._may_enter:
                 self._enter(me)
-        elif not self._rests_well or self._me is not self.membership.me or self._is_busy(now):
+        elif not self._serves_well or self._me is not self.membership.me or self._is_busy(now):
             self._leave(self._place)
         elif self._must_line_up:
             self._line_up()
@@ -129,11 +136,12 @@ class IdleQueue:
             self._look_at = now + LOOK_PERIOD_S
 
     def _note_tasks(self, now: float) -> None:
-        if not (self.claims.held or self.claims.jobs):
+        # Jobs first: to count what is held takes longer, and this runs at each turn of the loop.
+        if not (self.claims.jobs or self.claims.held):
             self._has_tasks_since = _NEVER
         elif self._has_tasks_since == _NEVER:
             self._has_tasks_since = now
-        if self._is_busy(now):
+        elif self._is_busy(now):
             self._busy_at = now
 
     def _is_busy(self, now: float) -> bool:
@@ -165,15 +173,16 @@ class IdleQueue:
     def _line_up(self) -> None:
         self._must_line_up = False
 
-        def lined_up(is_first: bool | None) -> None:
-            if is_first is None:  # somebody wakes this worker
+        def lined_up(queue: idle_queue.Queue | None) -> None:
+            if queue is None:  # somebody wakes this worker
                 self._leave(self._place)
                 return
-            if is_first:
+            if queue.is_first:
                 self._look_at = _NEVER
             elif not self.is_asleep:
                 self._look_at = self.clock.monotonic() + LOOK_PERIOD_S
-            self.is_first, self.is_asleep = is_first, not is_first
+            self.is_first, self.is_asleep = queue.is_first, not queue.is_first
+            self._idle = queue.idle
 
         step = idle_queue.line_up(self.paths, self.group, self._place)
         self._start(step, lined_up, f"the queue {self.paths.idle} cannot be read")

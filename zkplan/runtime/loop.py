@@ -211,8 +211,7 @@ class Loop:
             self.settler.end_overdue(now)
         self.wear.look(now)
         draining = self.shutdown.begun
-        may_rest = not self.claims.starts_nothing and self.membership.answers
-        self.idle_queue.advance(now, may_rest=may_rest and self.pool.slots > 0)
+        self.idle_queue.advance(now)
         if self.membership.me is None:
             # Even while draining, as long as the worker has claims: results need a registration.
             if not draining or self.claims.jobs:

@@ -156,9 +156,9 @@ class Poller:
             view.leave_alone(self.clock.monotonic())
         else:
             entries = sum(len(names or ()) for _, names in found.listed)
-            # All others may sleep, and leave a single task to this worker.
-            is_alone = self.idle_queue.is_first and entries == 1
-            share = (0, 1) if is_alone else self.membership.share
+            # Idle workers leave a single task to the first.
+            is_mine = entries == 1 and self.idle_queue.others_are_idle
+            share = (0, 1) if is_mine else self.membership.share
             view.update(
                 *(found, share, self.clock.monotonic()),
                 spare=self.claims.spare,

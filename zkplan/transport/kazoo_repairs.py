@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -71,23 +72,30 @@ def repair(client: KazooClient) -> None:
     _note_pings(client)
 
 
-#: The monotonic time of the last answered ping of each client.
-_pinged: weakref.WeakKeyDictionary[KazooClient, float] = weakref.WeakKeyDictionary()
+@dataclass(slots=True)
+class Ping:
+    """When the server last answered a ping of kazoo (monotonic): the session lived then."""
+
+    answered_at: float = 0.0
 
 
-def last_ping(client: KazooClient) -> float:
-    """The monotonic time of the last answer to a ping, which shows that the session lives; 0.0
-    before the first."""
-    return _pinged.get(client, 0.0)
+_pings: weakref.WeakKeyDictionary[KazooClient, Ping] = weakref.WeakKeyDictionary()
+
+
+def last_ping(client: KazooClient) -> Ping:
+    """The last ping of `client`; the object is kept up to date."""
+    return _pings.setdefault(client, Ping())
 
 
 def _note_pings(client: KazooClient) -> None:
+    ping = last_ping(client)
+
     def around(read: _Step) -> _Step:
         def read_and_note(*given: Any) -> Any:
             was_awaited = awaits_ping(client)
             answer = read(*given)
             if was_awaited and not awaits_ping(client):
-                _pinged[client] = time.monotonic()
+                ping.answered_at = time.monotonic()
             return answer
 
         return read_and_note

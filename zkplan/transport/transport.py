@@ -201,12 +201,13 @@ class Transport:
         self._listening = threading.Lock()
         packer = Packer(client, self._watch_fired, logs_in=logs_in)
         self._requests = RequestQueue(client, packer, self._note_error)
+        self._ping = last_ping(client)
 
     @property
     def last_answer(self) -> float:
         """Monotonic time of the last answer to a request or a ping. Long after it, a worker stops
         claiming."""
-        return max(self._requests.last_answer, last_ping(self.client))
+        return max(self._requests.last_answer, self._ping.answered_at)
 
     @property
     def has_ended(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..interference import folder_restored
 from ..layout import Paths
@@ -42,9 +43,17 @@ def enter(me: Registration, place: str) -> Step[bool]:
             return True
 
 
-def line_up(paths: Paths, group: str, place: str) -> Step[bool | None]:
-    """Whether a worker is the first of its group. Leaves watches on its place, and on the place
-    before it, or for the first on the queue. Returns None if its place is gone: somebody wakes it.
+class Queue(NamedTuple):
+    """The queue as one worker has found it. `idle` counts the places of all groups."""
+
+    is_first: bool
+    idle: int
+
+
+def line_up(paths: Paths, group: str, place: str) -> Step[Queue | None]:
+    """Find out whether a worker is the first of its group. Leaves watches on its place, and on the
+    place before it, or for the first on the queue. Returns None if its place is gone: somebody
+    wakes it.
     """
     while True:
         names = yield ReadChildren(paths.idle)
@@ -55,9 +64,9 @@ def line_up(paths: Paths, group: str, place: str) -> Step[bool | None]:
             names = yield ReadChildren(paths.idle, watch=True)
             before = _before(paths, group, place, names)
         if not before:
-            return True
+            return Queue(True, len(names or ()))
         if (yield ReadData(before, watch=True)) is not None:
-            return False
+            return Queue(False, len(names or ()))
 
 
 def leave(place: str) -> Step[None]:
