@@ -21,7 +21,7 @@ from .gates import When
 from .protocol.core import plan_life
 from .protocol.core.add import NewTask
 from .protocol.core.plan_life import change_share
-from .protocol.features.author import Author
+from .protocol.features.author import Author, first_task
 from .protocol.features.gates import ensure_gates
 from .protocol.features.limits import missing_limits
 from .protocol.features.plan_check import Report, check
@@ -62,7 +62,7 @@ class Plan(PlanReader):
         #: Whether `create_plan` found this plan by its key, so that its tasks may exist already.
         self._found = False
         self._has_added = False
-        self._author = Author(path)
+        self._author = Author(path, first_task(self.record) if new else None)
         self._checker: Checker | None = None
         self._lock = threading.RLock()
         self._pending: list[NewTask] | None = None
@@ -152,7 +152,7 @@ class Plan(PlanReader):
         return self.add_tasks([TaskSpec(fn, args, kwargs, **options)])[0]
 
     @told_to_caller
-    def add_tasks(self, specs: Sequence[TaskSpec]) -> list[Task]:
+    def add_tasks(self, specs: Iterable[TaskSpec]) -> list[Task]:
         """Add many tasks, in order, in pipelined batches: thousands a second. Raises as `add_task`.
 
         All tasks are checked and serialised before the first one is written. One transaction adds
@@ -161,6 +161,7 @@ class Plan(PlanReader):
         of the error is then the number of tasks, from the first on, that are in the plan. To avoid
         such a partial add, mark the plan ready after the add.
         """
+        specs = list(specs)
         if self._found and not all(spec.key for spec in specs):
             raise PlanExists(
                 self.path,
@@ -309,7 +310,8 @@ class Plan(PlanReader):
         sealed with a key that this client has.
         """
         self.flush()
-        self._client.transport.run(plan_life.mark_ready(self.path))
+        known = self.record if self._new else None
+        self._client.transport.run(plan_life.mark_ready(self.path, known))
         if self.is_new:
             self._client.authors.let_go(self.path, self.record.uid)
         self._new = False

@@ -43,6 +43,12 @@ def test_a_task_spec_may_be_an_argument_of_another_in_the_same_call(zkplan_clien
     assert tasks[1].name == "second"
 
 
+def test_tasks_may_come_from_a_generator(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan() as plan:
+        tasks = plan.add_tasks(TaskSpec(int, [number]) for number in range(3))
+    assert plan.results(tasks, timeout=30) == [0, 1, 2]
+
+
 def test_last_tasks_keep_their_results_and_others_do_so_on_request(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         dropped = plan.add_task(lambda: 1, name="dropped")

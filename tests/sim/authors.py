@@ -118,14 +118,21 @@ def create(world: World, plan: Plan, chunks: list[list[Meant]], marks: int) -> S
     number = yield from authoring.create_plan(world.paths, record)
     world.created(plan, number)
     path = world.paths.plan(number)
-    author = new_author(world, path, plan)
+    known = record if knows_its_plans(world.seed) else None
+    first = authoring.first_task(known) if known is not None else None
+    author = new_author(world, path, plan, first)
     for index, chunk in enumerate(chunks):
         if index == marks:
-            yield from mark_ready(world, plan)
+            yield from mark_ready(world, plan, known)
         if not (yield from add(world, author, chunk)):
             return
     if marks >= len(chunks):
-        yield from mark_ready(world, plan)
+        yield from mark_ready(world, plan, known)
+
+
+def knows_its_plans(seed: int) -> bool:
+    """Whether an author does not read what it knows of a plan that it has just created."""
+    return random.Random(f"authors {seed}").random() < 0.3
 
 
 def add_more(world: World, plan: Plan, size: int) -> Script:
@@ -146,8 +153,10 @@ def add_more(world: World, plan: Plan, size: int) -> Script:
     yield from add(world, author, tasks)
 
 
-def new_author(world: World, path: str, plan: Plan) -> authoring.Author:
-    author = authoring.Author(path)
+def new_author(
+    world: World, path: str, plan: Plan, first_task: int | None = None
+) -> authoring.Author:
+    author = authoring.Author(path, first_task)
     author.cascades = plan.on_failure == "cascade"
     author._uid = f"{world.rng.getrandbits(32):08x}"  # from the seed, so that a replay is the same
     return author
@@ -204,9 +213,9 @@ def change_states(world: World, plan: Plan, *states: State) -> Script:
             return  # not ready yet, done, cancelled or removed: a clear refusal
 
 
-def mark_ready(world: World, plan: Plan) -> Script:
+def mark_ready(world: World, plan: Plan, record: PlanRecord | None = None) -> Script:
     try:
-        yield from control.mark_ready(world.paths.plan(plan.number))
+        yield from control.mark_ready(world.paths.plan(plan.number), record)
     except (PlanCancelled, PlanNotFound):
         if not plan.removed:
             raise

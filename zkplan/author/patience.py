@@ -17,6 +17,7 @@ from ..basics.log import get_logger
 from ..basics.public_calls import Duration, in_seconds
 from ..errors import UNREACHABLE, PlanCancelled, WaitTimeout, ZkplanError, ZooKeeperError
 from ..protocol.core.plan_life import PlanStatus
+from ..protocol.core.plan_life import status as read_status
 from ..protocol.core.workers import WorkerRecord
 from ..protocol.layout import number_of
 from ..protocol.requests import ReadChildren
@@ -34,7 +35,8 @@ from ..views.workers import living_workers, no_free_slot, waiting_in_slot
 
 logger = get_logger("zkplan.plan")
 
-#: One look: (True, what was waited for), or (False, the status of the plan).
+#: One look: (True, what was waited for), or (False, the status of the plan). The status may be None
+#: if the plan goes on and nothing in it has failed.
 Look = Callable[[], tuple[bool, Any]]
 
 #: Seconds until the first look without a watch; the factor by which each pause is longer than the
@@ -166,12 +168,15 @@ class Patience:
                 _pause(min(longest, self.left_s, left), woken, given_up)
                 woken.clear()
 
-    def judge(self, seen: PlanStatus, look: Look, is_over: bool = False) -> tuple[bool, Any]:
+    def judge(self, seen: PlanStatus | None, look: Look, is_over: bool = False) -> tuple[bool, Any]:
         """Judge a look that has not found its aim. Returns the result of the last look.
 
         Raises the reason if the wait is in vain.
         """
-        found = False
+        if seen is None and not is_over:
+            self._pause_s, self._look_at = LOOK_S, time.monotonic() + LOOK_S
+            return False, None
+        found, seen = False, seen or self._client.transport.run(read_status(self._plan))
         while not found and self._seems_in_vain(seen, is_over):
             dead, before = self._prove(), seen
             if dead is None:
@@ -278,13 +283,14 @@ class Patience:
 
     def log_that_it_goes_on(self) -> None:
         """Log that the plan goes on, and how to see it, unless the plan ends with this process."""
-        seen = self.last
-        if seen is None or self._client.ends_with_process:
+        has_looked = self._look_at > 0.0
+        if not has_looked or self._client.ends_with_process:
             return
-        name = f" ({seen.name})" if seen.name.isprintable() and seen.name else ""
+        known = self.last.name if self.last is not None else ""
+        name = f" ({known})" if known.isprintable() and known else ""
         logger.warning(
             "%s%s goes on; only this wait has ended. To look at the plan: %s",
-            *(seen.path, name, self._client.command(f"plan show {int(number_of(seen.path))}")),
+            *(self._plan, name, self._client.command(f"plan show {int(number_of(self._plan))}")),
         )
 
     def _warn(self, message: str) -> None:

@@ -23,6 +23,7 @@ from ..errors import (
     WaitTimeout,
 )
 from ..protocol.core.load import read_all
+from ..protocol.core.plan_life import PlanStatus
 from ..protocol.core.plan_life import status as read_status
 from ..protocol.fields import require_proven
 from ..protocol.layout import parse_task
@@ -145,34 +146,40 @@ def wait_for_outcome(
     # The order matters. The transaction that deletes the task writes the outcome, so once the task
     # is found missing, the outcome is found afterwards or never. A plan that is removed is
     # cancelled before its tasks are deleted.
-    paths = (path, outcome_path, f"{plan_path}/ready", plan_path)
+    paths = (path, outcome_path, f"{plan_path}/ready", plan_path, f"{plan_path}/dead")
+    reads = ReadMany([*map(ReadData, paths), ReadChildren(path)])
+    has_looked = False
 
-    def look() -> tuple[bool, Any]:
-        live, outcome, control, home = transport.ask(ReadMany([ReadData(each) for each in paths]))
+    def look() -> tuple[bool, PlanStatus | bytes | None]:
+        nonlocal has_looked
+        live, outcome, control, home, dead, names = transport.ask(reads)
         if outcome is not None:
             return True, outcome.data
         if home is None:
             raise PlanNotFound(plan_path, f"{plan_path} was removed")
         require_proven(control.data if control is not None else b"")
-        is_cancelled = control is not None and control_from_bytes(control.data) == "cancelled"
+        state = control_from_bytes(control.data) if control is not None else "defining"
         if live is None:
-            if is_cancelled:
+            if state == "cancelled":
                 raise PlanCancelled(plan_path, f"{plan_path} was cancelled")
             raise not_kept(path, name)
-        if value and patience.last is None and not is_cancelled:  # the first look
-            names = transport.ask(ReadChildren(path)) or ()
-            if is_kept(client.codec, task, live.data, names) is False:
-                if transport.ask(ReadChildren(outcome_path)) is not None:
-                    return look()  # the task has just ended
-                raise will_not_be_kept(number, task)
+        is_first, has_looked = not has_looked, True
+        must_be_kept = value and is_first and state != "cancelled"
+        if must_be_kept and is_kept(client.codec, task, live.data, names or ()) is False:
+            if transport.ask(ReadChildren(outcome_path)) is not None:
+                return look()  # the task has just ended
+            raise will_not_be_kept(number, task)
         transport.ask(ReadData(path, watch=True))
-        if patience.last is not None:
+        if not is_first:
             # Not at the first look: where many short waits follow each other, these watches would
             # stay until their plans are removed.
             transport.ask(ReadData(f"{plan_path}/ready", watch=True))
             patience.watch_the_dead()
         if transport.ask(ReadData(outcome_path, watch=True)) is not None:
             return look()
+        goes_on = state in ("running", "paused") and (dead is None or not dead.child_count)
+        if is_first and goes_on:
+            return False, None
         return False, transport.run(read_status(plan_path))
 
     with patience.log_ctrl_c():

@@ -82,9 +82,8 @@ def leave(place: str) -> Step[None]:
             return
 
 
-def wake(paths: Paths, group: str, first: str, most: int) -> Step[int]:
-    """Wake at most `most` workers behind the first, the last ones of the queue. Returns how many
-    were asleep.
+def wake(paths: Paths, group: str, first: str, most: int) -> Step[None]:
+    """Wake at most `most` workers behind the first, the last ones of the queue.
 
     The place of a worker is deleted: its watch wakes it.
     """
@@ -94,7 +93,6 @@ def wake(paths: Paths, group: str, first: str, most: int) -> Step[int]:
     if woken and not isinstance((yield Multi([Delete(path) for path in woken])), Applied):
         for path in woken:  # one of them has left meanwhile
             yield Multi([Delete(path)])
-    return len(asleep)
 
 
 def _places(paths: Paths, group: str, names: Sequence[str] | None) -> list[str]:

@@ -186,21 +186,26 @@ def failed_tasks(done: bytes) -> int:
         return 0
 
 
-def mark_ready(plan_path: str) -> Step[None]:
-    """Let the plan run, and put it into the index. Repeating it does no harm.
+def mark_ready(plan_path: str, record: PlanRecord | None = None) -> Step[None]:
+    """Let the plan run, and put it into the index. Repeating it does no harm. `record` is that of a
+    plan which this client has created itself; without it, the record is read.
 
     Raises PlanNotFound, PlanCancelled, TransactionRejected, ServerFull; and PayloadUndecodable if
     the record of the plan cannot be read here: workers with its sealing key would not accept what
     this client writes.
     """
-    plan = yield ReadData(plan_path)
-    data = plan.data if plan is not None else b""
-    require_opened(plan_path, data)
-    require_known_format(plan_path, data)
+    if record is None:
+        plan = yield ReadData(plan_path)
+        data = plan.data if plan is not None else b""
+        require_opened(plan_path, data)
+        require_known_format(plan_path, data)
+        record = _keyed_record(data)
     entry = active_entry(plan_path)
     start = Create(f"{plan_path}/ready", control_to_bytes("running"))
     enter: Op = Create(entry)
-    marks: list[Op] = [Delete(path) for path in _author_marks(plan_path, plan)]
+    marks: list[Op] = []
+    if record is not None and record.key:
+        marks.append(Delete(author_mark(plan_path, record.uid)))
     for _ in range(REFUSALS_MAX):
         answer = yield Multi([start, enter, *marks])
         if isinstance(answer, Applied):
@@ -223,15 +228,14 @@ def mark_ready(plan_path: str) -> Step[None]:
         raise was_cancelled(plan_path, ready.data)
 
 
-def _author_marks(plan_path: str, plan: Node | None) -> list[str]:
-    """The mark of the author of a plan with a key."""
-    if plan is None or b'"key"' not in plan.data:
-        return []
+def _keyed_record(data: bytes) -> PlanRecord | None:
+    """The record of a plan with a key: its author has left a mark."""
+    if b'"key"' not in data:
+        return None
     try:
-        record = PlanRecord.from_bytes(plan.data)
+        return PlanRecord.from_bytes(data)
     except PayloadUndecodable:
-        return []
-    return [author_mark(plan_path, record.uid)] if record.key else []
+        return None
 
 
 def change_state(

@@ -57,12 +57,20 @@ WINDOW = 4
 BATCH_OPS = 400
 
 
-def ensure_root(paths: Paths) -> Step[Node | None]:
-    """Create the root and its fixed children if they are missing. Returns its bounds."""
+class Root(NamedTuple):
+    """The root, and its bounds. None of what does not exist, or was just created."""
+
+    node: Node | None
+    bounds: Node | None
+
+
+def ensure_root(paths: Paths) -> Step[Root]:
+    """Create the root and its fixed children if they are missing. Returns what it has read."""
     wanted = [paths.workers, paths.claims, paths.delayed, paths.active]
-    *nodes, bounds = yield ReadMany([ReadData(path) for path in (*wanted, paths.bounds)])
+    reads = [ReadData(path) for path in (*wanted, paths.root, paths.bounds)]
+    *nodes, root, bounds = yield ReadMany(reads)
     if all(node is not None for node in nodes):
-        return bounds  # type: ignore[no-any-return]
+        return Root(root, bounds)
     parts = paths.root.split("/")
     above = ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
     for path in (*above, *wanted):
@@ -72,7 +80,7 @@ def ensure_root(paths: Paths) -> Step[Node | None]:
         known = (Reason.NODE_EXISTS, *([Reason.NO_AUTH] if len(path) < len(paths.root) else []))
         if isinstance(answer, Refused) and answer.reason not in known:
             raise rejected(f"creating {path}", answer)
-    return None
+    return Root(None, None)
 
 
 def create_plan(
@@ -101,13 +109,15 @@ def create_plan_with(
     Returns the number, or the refusal of one of these operations. Then nothing was written, not
     even by an earlier copy, whose fixed children would refuse this copy. Raises BudgetSpent.
     """
-    bounds = refuse_if_spent(paths, (yield from ensure_root(paths)))
+    root, bounds_node = yield from ensure_root(paths)
+    bounds = refuse_if_spent(paths, bounds_node)
     if bounds is not None and (warning := warning_of(paths, bounds)):
         warn(warning)
     if record.max_running:
         yield from ensure(f"{paths.root}/limits")
     while True:
-        root = yield ReadData(paths.root)
+        if root is None:
+            root = yield ReadData(paths.root)
         if root is None:
             yield from ensure_root(paths)
             continue
@@ -129,6 +139,7 @@ def create_plan_with(
         if refused.at >= len(ops):
             return refused
         # The prediction was wrong: another plan took the number.
+        root = None
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
             raise rejected(f"creating a plan under {paths.root}", answer)
         if answer.repeated:
@@ -138,6 +149,11 @@ def create_plan_with(
                 return number
         if answer.at == 0 and answer.reason is Reason.NODE_EXISTS:
             yield from skip_number(paths.root)
+
+
+def first_task(record: PlanRecord) -> int:
+    """The predicted number of the first task of a new plan: the creates in the plan before it."""
+    return len(PLAN_FIXED) + record.history
 
 
 class _Batch(NamedTuple):
