@@ -18,13 +18,13 @@ from .protocol.layout import DEFAULT_QUEUE, QUEUE_NAMES, parse_queue
 from .runtime.assembly import Assembly
 from .runtime.context import PlanWithin
 from .runtime.isolation_processes import TASKS_PER_CHILD, Processes
+from .runtime.maintenance import POLL_MAX_S
 from .runtime.membership import new_identity
 from .runtime.output import captured
 from .runtime.plan_shares import Policy, check_policy
 from .runtime.retention import Collector
 from .runtime.runner import Runner
 from .runtime.statistics import Statistics
-from .runtime.steps import SAFETY_LOOK_S
 from .runtime.threads import ThreadPool
 from .transport.server_clock import CLOCK
 from .transport.transport import Mailbox
@@ -170,7 +170,7 @@ class Worker:
             keys=names_of(client.keys),
             version=__version__,
             isolation=self._processes.default,
-            backoff=backoff or Backoff(initial_s=0.5, max_s=SAFETY_LOOK_S),
+            backoff=backoff or Backoff(initial_s=0.5, max_s=POLL_MAX_S),
             share=check_policy(share),
             max_abandoned=max_abandoned,
             output_max=task_output,

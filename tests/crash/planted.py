@@ -34,10 +34,11 @@ def watchers_are_told_before_the_commit(flush: Any, self: Any) -> None:
 def half_a_group_is_committed(
     commit: Any, self: Any, *, zxid: int, last_session: int, nodes: Any, sessions: Any
 ) -> None:
-    half, before = len(nodes) // 2, self._zxid
-    commit(self, zxid=zxid, last_session=last_session, nodes=nodes[:half])
-    self._zxid = before
-    commit(self, zxid=zxid, last_session=last_session, nodes=nodes[half:], sessions=sessions)
+    changes = self._changes(nodes)
+    half, self._changes = len(nodes) // 2, lambda given: given
+    commit(self, zxid=zxid, last_session=last_session, nodes=changes[:half])
+    commit(self, zxid=zxid, last_session=last_session, nodes=changes[half:], sessions=sessions)
+    del self._changes
 
 
 #: And what the check says of a server with it. Which half of a group is missing decides who notices

@@ -74,7 +74,7 @@ def _deaf_after_a_reconnect(self: Poller, path: str | None) -> bool:
 
 
 def _looks_each_second(self: IdlePoll, now: float) -> None:
-    self.at = now + 1.0
+    self._last_at, self._delay_s = now, 1.0
     self.look_again()
 
 

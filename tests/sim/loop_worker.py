@@ -18,9 +18,9 @@ from zkplan.backoff import Backoff
 from zkplan.protocol.history.segments import Recorder
 from zkplan.protocol.transactions import Registration
 from zkplan.runtime.assembly import Assembly
+from zkplan.runtime.maintenance import POLL_MAX_S
 from zkplan.runtime.membership import Identity
 from zkplan.runtime.plan_shares import Policy
-from zkplan.runtime.steps import SAFETY_LOOK_S
 from zkplan.transport.server_clock import Clock
 
 from .loop_slots import LoopCodec, LoopSlots
@@ -105,7 +105,7 @@ class LoopWorker:
             keys="",
             version="sim",
             isolation="thread",
-            backoff=Backoff(initial_s=0.5, max_s=SAFETY_LOOK_S),
+            backoff=Backoff(initial_s=0.5, max_s=POLL_MAX_S),
             share=cast("Policy", world.policy(rng)),
             max_abandoned=None,
             output_max=0,

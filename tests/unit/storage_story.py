@@ -6,9 +6,10 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from zkplan.embedded.folding import SessionChanges
 from zkplan.embedded.operations import NO_DATA, Acl
 from zkplan.embedded.sessions import SavedSession
-from zkplan.embedded.storage import Changes, Saved, SessionChanges, Storage
+from zkplan.embedded.storage import Changes, Saved, Storage
 from zkplan.embedded.tree import Tree
 from zkplan.embedded.znodes import Node
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from zkplan.embedded import folding
 from zkplan.embedded.database import (
     FORMAT,
     FolderLock,
@@ -94,13 +95,22 @@ def test_every_stored_field_is_loaded_back(tmp_path: Path, node: Node) -> None:
     assert loaded == {each.id: each for each in sessions}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.fixture(params=["rarely", "often"])
+def folds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How often the tables follow the log; often, a fold takes some commits."""
+    if request.param == "often":
+        monkeypatch.setattr(folding, "FOLD_NODES", 60)
+        monkeypatch.setattr(folding, "NODES_PER_COMMIT", 25)
+
+
+@pytest.mark.usefixtures("folds")
+@pytest.mark.parametrize("seed", range(8))
 def test_groups_of_all_kinds_are_loaded_back_after_each_restart(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     storage = opened(tmp_path)
-    for group in story(60, seed):
+    for group in story(120, seed):
         save(storage, group)
-        if chance.random() < 0.2:
+        if chance.random() < 0.1:
             storage.close()
             storage = Storage(tmp_path, sync=chance.random() < 0.5)
             assert picture(storage.load()) == group.after
@@ -108,6 +118,24 @@ def test_groups_of_all_kinds_are_loaded_back_after_each_restart(tmp_path: Path, 
     assert load(tmp_path) == group.after
 
 
+def test_what_comes_and_goes_is_never_in_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folding, "FOLD_NODES", 10)
+    storage = opened(tmp_path)
+    for number in range(1, 101):
+        node = Node(b"", 0, number, 0, number)
+        gone = [(number - 1, f"/{number - 1}", None)] if number > 1 else []
+        changes = [*gone, (number, f"/{number}", node)]
+        storage.commit(zxid=number, last_session=0, nodes=changes)
+    storage.close()
+    with sqlite3.connect(tmp_path / DATABASE) as reader:
+        assert reader.execute("SELECT count(*) FROM nodes").fetchone() == (0,)
+    reader.close()
+    assert load(tmp_path)[2] == {100: ("/100", fields(node))}
+
+
+@pytest.mark.usefixtures("folds")
 def test_large_data_is_not_rewritten_for_a_new_child(tmp_path: Path) -> None:
     storage = opened(tmp_path)
     parent = Node(b"x" * 1_000_000, 0, 1, 1, 1)
@@ -265,7 +293,10 @@ def test_the_files_are_private(tmp_path: Path) -> None:
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
 
 
-def test_an_inconsistent_commit_ends_the_use_of_the_folder(tmp_path: Path) -> None:
+def test_an_inconsistent_commit_ends_the_use_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folding, "FOLD_NODES", 1)  # the tables follow with each commit
     storage = opened(tmp_path)
     first, second = story(2)
     save(storage, first)

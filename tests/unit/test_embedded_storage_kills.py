@@ -21,7 +21,9 @@ COMMITS = """
 import sys
 from pathlib import Path
 from tests.unit.storage_story import save, story
+from zkplan.embedded import folding
 from zkplan.embedded.storage import Storage
+folding.FOLD_NODES, folding.NODES_PER_COMMIT = 100, 40
 folder, mode, groups = sys.argv[1:]
 storage = Storage(Path(folder), sync=mode == "flushed")
 storage.load()

@@ -41,7 +41,7 @@ Look = Callable[[], tuple[bool, Any]]
 
 #: Seconds until the first look without a watch; the factor by which each pause is longer than the
 #: one before; the longest pause. The pauses begin anew when a plan that moved stands still.
-LOOK_S, LOOK_FACTOR, LOOK_MAX_S = 1.0, 4.0, 60.0
+LOOK_S, LOOK_FACTOR, LOOK_MAX_S = 1.0, 4.0, 30.0
 #: The longest pause while the plan moves, and while no watch announces a failure for good.
 MOVING_MAX_S, UNWATCHED_MAX_S = 15.0, 4.0
 #: If tasks are dead and others are claimed, the end of a claim wakes the waiter. It watches one

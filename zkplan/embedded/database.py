@@ -152,18 +152,20 @@ def address_of(folder: Path) -> str | None:
 #            into memory at the start, so a create only appends
 # contents   data of a node, if too large to rewrite whenever the node gets a child
 # sessions   id, password, time-out
-# state      one row: the last zxid and session, and how many rows the other tables have
+# log        one row for each commit whose changes the other tables may lack (commit_log.py)
+# state      one row: the zxid and session before the log, and how many rows the tables have
 
 
 DATABASE = "zkplan.db"
 #: The files that SQLite opens by name.
 FILES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal")
 APPLICATION_ID = 0x7A6B706C  # "zkpl"
-FORMAT = 1
+FORMAT = 2
 
 _TABLES = {
     "contents": "CREATE TABLE contents (number INTEGER PRIMARY KEY, mzxid INTEGER, data BLOB,"
     " crc INTEGER)",
+    "log": "CREATE TABLE log (number INTEGER PRIMARY KEY, record BLOB)",
     "nodes": "CREATE TABLE nodes (number INTEGER PRIMARY KEY, path TEXT, data BLOB, fields BLOB,"
     " acl TEXT, crc INTEGER)",
     "sessions": "CREATE TABLE sessions (id INTEGER PRIMARY KEY, password BLOB,"

@@ -15,6 +15,7 @@ from zlib import crc32
 
 from ..basics.private import PRIVATE_FILE, read_own
 from .operations import NO_DATA, OPEN_ACL, Acl
+from .sessions import SavedSession
 from .znodes import Node
 
 #: The maximum of data in the row of its node. Larger data has a row of its own, which is written
@@ -24,25 +25,27 @@ INLINE_BYTES_MAX = 1024
 
 # number, czxid, mzxid, pzxid, ctime, mtime, owner, version, creates, aversion, then the lengths of
 # path, access control list (-1: the open one) and data (-1: null)
-_FIELDS = struct.Struct(">qqqqqqqiiiiii")
+FIELDS = struct.Struct(">qqqqqqqiiiiii")
 _CONTENT = struct.Struct(">qqi")
+_SESSION = struct.Struct(">qq")
 
 #: number, path, inline data, fields, access control list, checksum
 NodeRow = tuple[int, str, bytes | None, bytes, str | None, int]
 #: number, mzxid, data, checksum
 ContentRow = tuple[int, int, bytes, int]
+#: ID, password, time-out, checksum
+SessionRow = tuple[int, bytes, int, int]
 
 
 class RowDamaged(ValueError):
     """A row differs from the row that was written."""
 
 
-def pack_node(number: int, path: str, node: Node) -> NodeRow:
-    """Return the row of a node, with its data unless `is_large`."""
+def pack_fields(number: int, path: bytes, node: Node) -> tuple[bytes, str | None]:
+    """Return the numbers of a node, and its access list as text."""
     data = node.data
     acl = None if node.acl is None or node.acl == OPEN_ACL else _acl_text(node.acl)
-    raw = path.encode()
-    fields = _FIELDS.pack(
+    fields = FIELDS.pack(
         number,
         node.czxid,
         node.mzxid,
@@ -53,10 +56,17 @@ def pack_node(number: int, path: str, node: Node) -> NodeRow:
         node.version,
         node.creates,
         node.aversion,
-        len(raw),
+        len(path),
         -1 if acl is None else len(acl),
         -1 if data is NO_DATA else len(data),
     )
+    return fields, acl
+
+
+def pack_node(number: int, path: str, node: Node) -> NodeRow:
+    """Return the row of a node, with its data unless `is_large`."""
+    data, raw = node.data, path.encode()
+    fields, acl = pack_fields(number, raw, node)
     crc = crc32(raw, crc32(fields))
     if acl is not None:
         crc = crc32(acl.encode(), crc)
@@ -86,6 +96,23 @@ def unpack_content(row: ContentRow) -> tuple[int, bytes]:
     raise RowDamaged(f"the data of node {number} does not match its checksum")
 
 
+def pack_session(session: SavedSession) -> SessionRow:
+    """Return the row of a session."""
+    crc = crc32(session.password, crc32(_SESSION.pack(session.id, session.timeout_ms)))
+    return session.id, session.password, session.timeout_ms, crc
+
+
+def unpack_session(row: SessionRow) -> SavedSession:
+    """Return the session of `row`. Raises RowDamaged."""
+    number, password, timeout_ms, _ = row
+    try:
+        if pack_session(session := SavedSession(number, password, timeout_ms)) == row:
+            return session
+    except (TypeError, struct.error):
+        pass  # a damaged row may hold values of any type
+    raise RowDamaged(f"the row of session {number:#x} does not match its checksum")
+
+
 class NodeReader:
     """Makes nodes from rows. To save memory, equal numbers and equal lists are one object."""
 
@@ -100,18 +127,19 @@ class NodeReader:
         """Return the node of `row`. Raises RowDamaged."""
         number, path, data, fields, acl, _ = row
         try:
-            values = _FIELDS.unpack(fields)
+            values = FIELDS.unpack(fields)
             if values[12] > INLINE_BYTES_MAX:
                 mzxid, large = self.contents.pop(number, (-1, b""))
                 data = large if mzxid == values[2] else None
-            node = self._node(values, NO_DATA if data is None else data, acl)
+            node = self.node(values, NO_DATA if data is None else data, acl)
             if pack_node(number, path, node) == row:
                 return node
         except (TypeError, AttributeError, ValueError, struct.error):
             pass  # a damaged row may hold values of any type
         raise RowDamaged(f"the row or data of node {number} ({path}) does not match its checksum")
 
-    def _node(self, values: tuple[int, ...], data: bytes, acl: str | None) -> Node:
+    def node(self, values: tuple[int, ...], data: bytes, acl: str | None) -> Node:
+        """Return the node with these FIELDS, data and access list."""
         number, czxid, mzxid, pzxid, ctime, mtime, owner, version, creates, aversion, *_ = values
         # Most neighbours come from one transaction, or from the same millisecond.
         if czxid != self._czxid:

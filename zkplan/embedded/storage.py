@@ -1,4 +1,7 @@
-"""Store the state of a server: one transaction for each group of requests.
+"""Store the state of a server: one record in a log for each group of requests.
+
+The log comes first: a group is one row. The tables of nodes and sessions follow, a part with each
+commit (`folding.py`), and a start reads the tables and the log behind them.
 
 A commit that returned is on disk (`sync=True`), or with the operating system (`sync=False`: it
 survives the death of the process, not that of the machine). After a commit that raised, the server
@@ -13,7 +16,7 @@ import os
 import shutil
 import sqlite3
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
@@ -21,17 +24,17 @@ from zlib import crc32
 from zkplan.embedded.sessions import SavedSession
 
 from ..basics.private import PRIVATE_FOLDER, NotOurs, check_own, is_trusted
-from . import database, integrity
+from . import commit_log, database, integrity
+from .commit_log import NodeChange
 from .database import StorageDamaged, StorageError, StorageLocked
+from .folding import Folding, Mark, SessionChanges, Tables
 from .integrity import Answered
 from .znodes import Node
 
 Changes = Sequence[tuple[int, str, Node | None]]
-SessionChanges = Sequence[tuple[int, SavedSession | None]]
 
 _STATE = struct.Struct(">qqqqq")
-_SESSION = struct.Struct(">qq")
-_PAGE_BYTES, _ROW_BYTES = 4096, 120
+_PAGE_BYTES = 4096
 
 
 class Saved(NamedTuple):
@@ -83,16 +86,20 @@ class Storage:
         self._failure: str | None = "load() was not called"
         self._is_open_elsewhere = False
         self._zxid = self._last_session = -1
-        self._nodes = self._sessions = 0
+        self._tables = Tables(0, 0, -1, set())
+        self._folding = Folding(self._tables)
+        #: The highest number of a node in the log or the tables; the number of the last record; and
+        #: the last record that was cut off the log.
         self._highest = -1
-        self._large: set[int] = set()
-        self._log_pages = 0
+        self._record = 0
+        self._cut = Mark(0, 0, 0)
+        self._wal_pages = 0
         database.call_after_fork(self, Storage._keep_inherited)
 
     def load(self) -> Saved:
         """Read and check the whole folder. In a new folder, zxid and last session are 0."""
         try:
-            saved = self._load()
+            saved, changes, sessions = self._load()
         except (sqlite3.Error, OSError) as error:
             self._failure = str(error)
             self._is_open_elsewhere = database.is_locked(error)
@@ -108,17 +115,27 @@ class Storage:
             self._answered.begin(saved.zxid)
             database.sync_folder(self.folder)
             self._connection = database.open_to_write(self.folder, self._sync)
-            # Save `sync` now, so that the checkpoint makes it durable before anything relies on it.
-            self._save_state(saved.zxid, saved.last_session)
-            database.checkpoint(self._connection)
+            self._zxid, self._last_session = saved.zxid, saved.last_session
+            run = self._connection
+            run.execute("BEGIN IMMEDIATE")
+            self._tables.save_nodes(run, changes)
+            self._tables.save_sessions(run, sessions)
+            # This saves `sync`, too: the checkpoint makes it durable before anything relies on it.
+            self._cut_log(Mark(self._record, saved.zxid, saved.last_session))
+            self._save_state()
+            run.execute("COMMIT")
+            database.checkpoint(run)
             # SQLite also does this for its new log, but ignores errors.
             database.sync_folder(self.folder)
         except (sqlite3.Error, OSError) as error:
             raise self._failed(error) from error
+        self._folding = Folding(self._tables)
+        self._highest = saved.nodes[-1][0] if saved.nodes else -1
         self._failure = None
         return saved
 
-    def _load(self) -> Saved:
+    def _load(self) -> tuple[Saved, list[NodeChange], SessionChanges]:
+        """The state, and what the tables lack of it."""
         read = self._connection.execute
         problems = [row[0] for row in read("PRAGMA quick_check(3)")]
         if problems != ["ok"]:
@@ -126,35 +143,49 @@ class Storage:
         states = read("SELECT * FROM state").fetchall()
         if len(states) != 1 or states[0] != _state_row(*states[0][1:-1]):
             raise integrity.RowDamaged("the row of the server's state does not match its checksum")
-        _, self._zxid, self._last_session, self._nodes, self._sessions, flushed, _ = states[0]
+        _, zxid, last_session, nodes, sessions, flushed, _ = states[0]
         if flushed and (what := integrity.damage_in(self.folder / f"{database.DATABASE}-wal")):
             raise integrity.RowDamaged(what)
-        if what := self._answered.missing_after(self._zxid, flushed=bool(flushed)):
+        log = commit_log.Replay(zxid, last_session)
+        for self._record, record in read("SELECT number, record FROM log ORDER BY number"):
+            log.read(record)
+        if what := self._answered.missing_after(log.zxid, flushed=bool(flushed)):
             raise integrity.RowDamaged(what)
-        sessions = [
-            _session(row)
+        stored = {
+            row[0]: integrity.unpack_session(row)
             for row in read("SELECT id, password, timeout_ms, crc FROM sessions ORDER BY id")
-        ]
-        if len(sessions) != self._sessions:
-            raise integrity.RowDamaged(f"{len(sessions)} sessions, of {self._sessions} written")
-        nodes = self._load_nodes()
-        return Saved(self._zxid, self._last_session, nodes, sessions)
+        }
+        if len(stored) != sessions:
+            raise integrity.RowDamaged(f"{len(stored)} sessions, of {sessions} written")
+        living = {number: each for number, each in (stored | log.sessions).items() if each}
+        found = self._load_nodes(log, nodes, sessions)
+        saved = Saved(
+            log.zxid, log.last_session, found, [living[number] for number in sorted(living)]
+        )
+        return saved, log.changes, list(log.sessions.items())
 
-    def _load_nodes(self) -> list[tuple[int, str, Node]]:
+    def _load_nodes(
+        self, log: commit_log.Replay, count: int, sessions: int
+    ) -> list[tuple[int, str, Node]]:
         read = self._connection.execute
         contents = {
             row[0]: integrity.unpack_content(row)
             for row in read("SELECT number, mzxid, data, crc FROM contents")
         }
-        self._large = set(contents)
-        unpack = integrity.NodeReader(contents).unpack
-        select = "SELECT number, path, data, fields, acl, crc FROM nodes ORDER BY number"
-        nodes = [(row[0], row[1], unpack(row)) for row in read(select)]
-        if len(nodes) != self._nodes:
-            raise integrity.RowDamaged(f"{len(nodes)} nodes, of {self._nodes} written")
+        self._tables = tables = Tables(0, sessions, -1, set(contents))
+        reader = integrity.NodeReader(contents)
+
+        def stored() -> Iterator[tuple[int, str, Node]]:
+            select = "SELECT number, path, data, fields, acl, crc FROM nodes ORDER BY number"
+            for row in read(select):
+                tables.nodes, tables.highest = tables.nodes + 1, row[0]
+                yield row[0], row[1], reader.unpack(row)
+
+        nodes = list(log.over(stored(), reader))
+        if tables.nodes != count:
+            raise integrity.RowDamaged(f"{tables.nodes} nodes, of {count} written")
         if contents:
             raise integrity.RowDamaged(f"data without a node: {min(contents)}")
-        self._highest = nodes[-1][0] if nodes else -1
         return nodes
 
     def commit(
@@ -169,20 +200,15 @@ class Storage:
             raise StorageError(f"{self._path} accepts no more changes: {self._failure}")
         if not nodes and not sessions and (zxid, last_session) == (self._zxid, self._last_session):
             return
-        run = self._connection.execute
         try:
-            run("BEGIN IMMEDIATE")
-            if nodes:
-                self._save_nodes(nodes)
-            if sessions:
-                self._save_sessions(sessions)
-            self._save_state(zxid, last_session)
-            run("COMMIT")
+            changes = self._changes(nodes)
+            record = commit_log.pack(self._zxid, zxid, last_session, changes, sessions)
+            self._zxid, self._last_session = zxid, last_session
+            self._write(record, changes, sessions)
             self._answered.note(zxid)
-            self._log_pages += len(sessions) + 3
-            if self._log_pages > database.WAL_PAGES:
+            if self._wal_pages > database.WAL_PAGES:
                 database.checkpoint(self._connection)
-                self._log_pages = 0
+                self._wal_pages = 0
         except (sqlite3.Error, OSError) as error:
             raise self._failed(error) from error
         except BaseException as error:
@@ -193,71 +219,49 @@ class Storage:
                     f"{self._path} accepts no more changes: {self._failure}"
                 ) from error
             raise
-        self._zxid = zxid
-        self._last_session = last_session
 
-    def _save_nodes(self, changes: Changes) -> None:
-        """Append nodes with numbers above the highest, and update others with one look-up each."""
-        new: list[integrity.NodeRow] = []
-        old: list[tuple[object, ...]] = []
-        gone: list[tuple[int]] = []
-        small: list[tuple[int]] = []  # nodes whose data was large and is no more
-        contents: list[integrity.ContentRow] = []
-        highest = self._highest
-        for number, path, node in changes:
-            if node is None:
-                if number <= highest:
-                    gone.append((number,))
-                continue  # a node created and deleted within this group was never written
-            row = integrity.pack_node(number, path, node)
-            if number > highest:
-                new.append(row)
-            else:
-                old.append((*row[1:], number))
-            if number > highest or node.mzxid > self._zxid:
-                if integrity.is_large(node):
-                    contents.append(integrity.pack_content(number, node.mzxid, node.data))
-                elif number in self._large:
-                    small.append((number,))
-        many = self._connection.executemany
-        if new:
-            new.sort()
-            many("INSERT INTO nodes VALUES (?,?,?,?,?,?)", new)
-            self._highest = new[-1][0]
-        known = 0
-        if old:
-            statement = "UPDATE nodes SET path=?, data=?, fields=?, acl=?, crc=? WHERE number=?"
-            known += many(statement, old).rowcount
-        if gone:
-            known += many("DELETE FROM nodes WHERE number=?", gone).rowcount
-            small += [one for one in gone if one[0] in self._large]
-        if known != (changed := len(old) + len(gone)):
-            raise sqlite3.IntegrityError(f"of {changed} nodes to change, the file has {known}")
-        if small:
-            many("DELETE FROM contents WHERE number=?", small)
-            self._large.difference_update(number for (number,) in small)
-        if contents:
-            many("INSERT OR REPLACE INTO contents VALUES (?,?,?,?)", contents)
-            self._large.update(row[0] for row in contents)
-        self._nodes += len(new) - len(gone)
-        # An upper bound: appended rows share pages, and any other row has a page of its own.
-        written = sum(len(row[1]) + len(row[2] or b"") + _ROW_BYTES for row in new)
-        written += sum(len(row[2]) for row in contents)
-        self._log_pages += written // _PAGE_BYTES + len(old) + len(gone) + 2 * len(contents)
+    def _changes(self, nodes: Changes) -> list[NodeChange]:
+        before, newest = self._zxid, self._highest
+        found: list[NodeChange] = [
+            (number, path, node, number > newest or (node is not None and node.mzxid > before))
+            for number, path, node in nodes
+        ]
+        self._highest = max((newest, *[change[0] for change in found]))
+        return found
 
-    def _save_sessions(self, changes: SessionChanges) -> None:
-        run = self._connection.execute
-        for number, session in changes:
-            self._sessions -= run("DELETE FROM sessions WHERE id=?", (number,)).rowcount
-            if session is not None:
-                run("INSERT INTO sessions VALUES (?,?,?,?)", _session_row(session))
-                self._sessions += 1
+    def _write(
+        self, record: bytes, changes: Sequence[NodeChange], sessions: SessionChanges
+    ) -> None:
+        """Add the record to the log, and write a part of a fold that is due."""
+        run, folding = self._connection, self._folding
+        folding.note(changes, sessions, len(record))
+        self._record += 1
+        self._wal_pages += 2 + len(record) // _PAGE_BYTES
+        add = "INSERT INTO log VALUES (?,?)"
+        if not folding.is_due():
+            run.execute(add, (self._record, record))  # SQLite commits a single statement by itself
+            return
+        run.execute("BEGIN IMMEDIATE")
+        run.execute(add, (self._record, record))
+        pages, done = folding.step(run, Mark(self._record, self._zxid, self._last_session))
+        if done is not None:
+            self._cut_log(done)
+        self._save_state()
+        run.execute("COMMIT")
+        self._wal_pages += pages
 
-    def _save_state(self, zxid: int, last_session: int) -> None:
+    def _cut_log(self, end: Mark) -> None:
+        """Delete the records up to `end`, which the tables have by now."""
+        self._connection.execute("DELETE FROM log WHERE number <= ?", (end.record,))
+        self._cut = end
+
+    def _save_state(self) -> None:
+        """Save where the log begins, and how many rows the tables have."""
+        counts = self._tables.nodes, self._tables.sessions
         self._connection.execute(
             "UPDATE state SET zxid=?2, last_session=?3, nodes=?4, sessions=?5, flushed=?6, crc=?7"
             " WHERE id=?1",
-            _state_row(zxid, last_session, self._nodes, self._sessions, self._sync),
+            _state_row(self._cut.zxid, self._cut.last_session, *counts, self._sync),
         )
 
     def _failed(self, error: Exception) -> StorageError:
@@ -343,18 +347,3 @@ def _state_row(*values: int) -> tuple[int, ...]:
         return 1, *values, crc32(_STATE.pack(*values))
     except struct.error as error:
         raise integrity.RowDamaged("the row of the server's state has more than numbers") from error
-
-
-def _session_row(session: SavedSession) -> tuple[int, bytes, int, int]:
-    crc = crc32(session.password, crc32(_SESSION.pack(session.id, session.timeout_ms)))
-    return session.id, session.password, session.timeout_ms, crc
-
-
-def _session(row: tuple[int, bytes, int, int]) -> SavedSession:
-    number, password, timeout_ms, _ = row
-    try:
-        if _session_row(session := SavedSession(number, password, timeout_ms)) == row:
-            return session
-    except (TypeError, struct.error):
-        pass  # a damaged row may hold values of any type
-    raise integrity.RowDamaged(f"the row of session {number:#x} does not match its checksum")

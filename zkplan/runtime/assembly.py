@@ -329,6 +329,7 @@ class Assembly:
         poll = IdlePoll(
             backoff=self.backoff,
             claims=self.claims,
+            idle_queue=self.idle_queue,
             look_again=self.poller.look_again,
             chance=self.chance,
         )

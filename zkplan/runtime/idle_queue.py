@@ -29,6 +29,8 @@ LEAVE_S = 0.05
 WAKE_AGAIN_S = 0.1
 #: Seconds between two looks of a worker that sleeps, and how long it looks: a watch may be lost.
 LOOK_PERIOD_S, LOOK_S = 2 * SAFETY_LOOK_S, 1.0
+#: Seconds after which a worker that sleeps looks again who is before it.
+LINE_UP_S = 45.0
 #: The most workers to wake at once.
 WAKE_MAX = 500
 _NEVER = float("inf")
@@ -62,6 +64,7 @@ class IdleQueue:
     _has_tasks_since: float = field(default=_NEVER, init=False)
     _busy_at: float = field(default=0.0, init=False)
     _look_at: float = field(default=_NEVER, init=False)
+    _line_up_at: float = field(default=_NEVER, init=False)
     _wake_at: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -88,7 +91,7 @@ class IdleQueue:
         if not self._place:
             return self._busy_at + IDLE_S if self._may_enter else _NEVER
         look_at = self._look_at + LOOK_S if self._look_at <= now else self._look_at
-        return min(look_at, self._has_tasks_since + LEAVE_S)
+        return min(look_at, self._line_up_at, self._has_tasks_since + LEAVE_S)
 
     @property
     def _may_enter(self) -> bool:
@@ -130,7 +133,7 @@ class IdleQueue:
                 self._enter(me)
         elif not self._serves_well or self._me is not self.membership.me or self._is_busy(now):
             self._leave(self._place)
-        elif self._must_line_up:
+        elif self._must_line_up or now >= self._line_up_at:
             self._line_up()
         elif self.is_asleep and now >= self._look_at + LOOK_S:
             self._look_at = now + LOOK_PERIOD_S
@@ -182,6 +185,7 @@ class IdleQueue:
             elif not self.is_asleep:
                 self._look_at = self.clock.monotonic() + LOOK_PERIOD_S
             self.is_first, self.is_asleep = queue.is_first, not queue.is_first
+            self._line_up_at = self.clock.monotonic() + LINE_UP_S if self.is_asleep else _NEVER
             self._idle = queue.idle
 
         step = idle_queue.line_up(self.paths, self.group, self._place)
@@ -189,7 +193,8 @@ class IdleQueue:
 
     def _leave(self, place: str) -> None:
         self._me, self._place, self.is_first, self.is_asleep = None, "", False, False
-        self._left, self._look_at, self._busy_at = place, _NEVER, self.clock.monotonic()
+        self._left, self._busy_at = place, self.clock.monotonic()
+        self._look_at = self._line_up_at = _NEVER
         self._start(idle_queue.leave(place), lambda _: None, f"{place} cannot be left")
 
     # ---- waking others

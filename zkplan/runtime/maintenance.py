@@ -39,6 +39,8 @@ logger = get_logger("zkplan.worker")
 CHECK_PERIOD_S = 1.0
 #: The most problems of one check that the log names.
 PROBLEMS_MAX = 20
+#: The longest pause of the idle poll. It is one request for all plans.
+POLL_MAX_S = 20.0
 #: The check of an idle plan: first after, then doubled up to. A large plan is checked less often.
 CHECK_FIRST_S, CHECK_MAX_S, CHECK_COST = 2.0, 60.0, 50.0
 #: The scan for plans that the index lacks: the shortest period, and the largest part of the time of
@@ -64,14 +66,22 @@ class IdlePoll:
 
     backoff: Backoff
     claims: Claims
+    idle_queue: IdleQueue
     look_again: Callable[[], None]
     chance: Random
-    at: float = 0.0
+    _last_at: float = float("-inf")
+    _delay_s: float = 0.0
     _count: int = 0
+
+    @property
+    def at(self) -> float:
+        # The first of the queue polls for those that sleep.
+        least_s = SAFETY_LOOK_S if self.idle_queue.is_asleep else 0.0
+        return self._last_at + max(self._delay_s, least_s)
 
     def run(self, now: float) -> None:
         self._count = 0 if self.claims.held else self._count + 1
-        self.at = now + self.backoff.delay_s(self._count, self.chance.random())
+        self._last_at, self._delay_s = now, self.backoff.delay_s(self._count, self.chance.random())
         if self._count > 1:
             self.look_again()
 
