@@ -135,6 +135,24 @@ def test_what_comes_and_goes_is_never_in_the_tables(
     assert load(tmp_path)[2] == {100: ("/100", fields(node))}
 
 
+def test_the_number_of_a_deleted_node_may_be_used_again_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folding, "FOLD_NODES", 3)
+    storage = opened(tmp_path)
+    made = [(number, f"/{number}", Node(b"", 0, 1, 0, number)) for number in range(1, 4)]
+    storage.commit(zxid=1, last_session=0, nodes=made)  # all are in the tables
+    storage.commit(zxid=2, last_session=0, nodes=[(3, "/3", None), (2, "/2", None)])
+    storage.close()
+    storage = opened(tmp_path)
+    again = [(number, f"/b{number}", Node(b"", 0, 3, 0, number)) for number in range(2, 6)]
+    storage.commit(zxid=3, last_session=0, nodes=again)
+    storage.close()
+    storage = Storage(tmp_path)
+    assert [number for number, *_ in storage.load().nodes] == [1, 2, 3, 4, 5]
+    storage.close()
+
+
 @pytest.mark.usefixtures("folds")
 def test_large_data_is_not_rewritten_for_a_new_child(tmp_path: Path) -> None:
     storage = opened(tmp_path)

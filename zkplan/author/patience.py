@@ -174,7 +174,7 @@ class Patience:
         Raises the reason if the wait is in vain.
         """
         if seen is None and not is_over:
-            self._pause_s, self._look_at = LOOK_S, time.monotonic() + LOOK_S
+            self._pause_s, self._look_at = LOOK_S / LOOK_FACTOR, time.monotonic() + LOOK_S
             return False, None
         found, seen = False, seen or self._client.transport.run(read_status(self._plan))
         while not found and self._seems_in_vain(seen, is_over):

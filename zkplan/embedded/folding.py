@@ -19,8 +19,9 @@ from .znodes import Node
 FOLD_NODES, FOLD_BYTES = 100_000, 32 * 1024 * 1024
 #: What a record counts beside its bytes, so that many small records end, too.
 RECORD_BYTES = 64
-#: How many nodes one commit writes to the tables, so that no client waits long.
-NODES_PER_COMMIT = 500
+#: How many nodes one commit writes to the tables, so that no client waits long; and at least this
+#: multiple of the nodes that the commit changes, so that a fold ends under any load.
+NODES_PER_COMMIT, CHANGES_FACTOR = 500, 2
 _PAGE_BYTES, _ROW_BYTES = 4096, 120
 
 SessionChanges = Sequence[tuple[int, SavedSession | None]]
@@ -113,10 +114,12 @@ class Folding:
         self._top = tables.highest
         self._sessions: dict[int, SavedSession | None] = {}
         self._bytes = 0
+        #: How many nodes the last record has changed.
+        self._changed = 0
         #: The last record of the fold under way.
         self._until: Mark | None = None
 
-    def note(self, nodes: Iterable[NodeChange], sessions: SessionChanges, size: int) -> None:
+    def note(self, nodes: Sequence[NodeChange], sessions: SessionChanges, size: int) -> None:
         """Note the changes of a record of `size` bytes."""
         for number, path, node, with_data in nodes:
             if number in self._now:
@@ -131,6 +134,7 @@ class Folding:
             else:
                 before = number in self._next and self._next[number][2]
                 self._next[number] = path, node, with_data or before
+        self._changed = len(nodes)
         self._sessions.update(sessions)
         self._bytes += size + RECORD_BYTES
 
@@ -146,7 +150,8 @@ class Folding:
             self._until, self._bytes = last, 0
             self._now, self._next = dict(sorted(self._next.items())), {}
             self._top = max(self._top, *self._now, self._tables.highest)
-        part = list(islice(self._now, NODES_PER_COMMIT))
+        most = max(NODES_PER_COMMIT, CHANGES_FACTOR * self._changed)
+        part = list(islice(self._now, most))
         changes = [(number, *self._now.pop(number)) for number in part]
         pages = 1 + self._tables.save_nodes(run, changes)
         if self._now:

@@ -129,8 +129,9 @@ class Storage:
             database.sync_folder(self.folder)
         except (sqlite3.Error, OSError) as error:
             raise self._failed(error) from error
+        # The tree gives the numbers above its highest node again, even if they were used before.
+        self._highest = self._tables.highest = saved.nodes[-1][0] if saved.nodes else -1
         self._folding = Folding(self._tables)
-        self._highest = saved.nodes[-1][0] if saved.nodes else -1
         self._failure = None
         return saved
 
