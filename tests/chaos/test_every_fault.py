@@ -83,6 +83,7 @@ def chaos(
         outcome = run.finish()
     assert outcome.violations == []
     assert outcome.validator.tasks > 0
+    assert run.validator.history.ticks, "the schedule's plans have run, too"
 
 
 @pytest.mark.timeout(180)

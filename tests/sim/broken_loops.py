@@ -73,6 +73,14 @@ def _deaf_after_a_reconnect(self: Poller, path: str | None) -> bool:
     return _touched(self, path)
 
 
+_look_again = Poller.look_again
+
+
+def _folders_unswept(self: Poller) -> None:
+    self.folder_watchers = ()
+    _look_again(self)
+
+
 def _looks_each_second(self: IdlePoll, now: float) -> None:
     self._last_at, self._delay_s = now, 1.0
     self.look_again()
@@ -106,6 +114,10 @@ def _has_one_that_lacks_much(world: World) -> bool:
 
 def _sleeps_and_lacks_much(world: World) -> bool:
     return isinstance(world, LoopWorld) and world.lacking > 0.1 and world.late_plans > 0
+
+
+def _loses_events(world: World) -> bool:
+    return isinstance(world, LoopWorld) and world.unheard > 0.0
 
 
 def _stops_some(world: World) -> bool:
@@ -155,6 +167,12 @@ OF_LOOPS = (
         "an idle loop that looks each second",
         patches=((IdlePoll, "run", _looks_each_second),),
         makes=LoopWorld,
+    ),
+    Mutant(
+        "a lost event of a folder that no sweep makes up for",
+        patches=((Poller, "look_again", _folders_unswept),),
+        makes=LoopWorld,
+        needs=_loses_events,
     ),
     Mutant(
         "a sleeper that does not watch the place before it",

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 #: How long a stop may take beyond the grace and the last answers, in milliseconds.
 SLACK_MS = 1000
-#: How long a task may wait while somebody could run it, in milliseconds.
-WAIT_MS = 3500
+#: How long a task or an order may wait while somebody could follow it, in milliseconds; the second
+#: where events of watches are lost.
+WAIT_MS, UNHEARD_WAIT_MS = 3500, 60_000
 #: The most requests that a loop at rest may send in REST_MS milliseconds, after as long a rest. The
 #: checks of plans that cannot go on are not counted.
 REST_MS, RESTING_REQUESTS_MAX = 300_000, 60
@@ -52,6 +53,10 @@ class Policies:
         self._waited: dict[str, int] = {}
         #: For how long each loop has not followed its order while nothing happened.
         self._unheard: dict[str, int] = {}
+
+    @property
+    def _most_ms(self) -> int:
+        return UNHEARD_WAIT_MS if self._world.unheard else WAIT_MS
 
     # As the observer of the network.
 
@@ -125,7 +130,7 @@ class Policies:
             if able is None:
                 continue
             waiting[path] = self._waited.get(path, 0) + ms
-            if waiting[path] > WAIT_MS:
+            if waiting[path] > self._most_ms:
                 raise Violation(f"P2 {path} waits while {able.name} has free slots")
         self._waited = waiting
 
@@ -176,7 +181,7 @@ class Policies:
                 continue
             if worker_state(node.data) != worker.loop.membership.state:
                 unheard[worker.name] = self._unheard.get(worker.name, 0) + ms
-                if unheard[worker.name] > WAIT_MS:
+                if unheard[worker.name] > self._most_ms:
                     raise Violation(f"P8 {worker.name} does not follow its order")
         self._unheard = unheard
 

@@ -38,7 +38,7 @@ LULL_ENDS = 0.1
 DRAIN_STEPS = 30_000
 #: While nothing changes, the operator looks each time that so many milliseconds have passed; the
 #: world stands still when so many have.
-LOOK_MS, STILL_MS = 3000, 150_000
+LOOK_MS, STILL_MS = 3000, 60_000
 
 
 class LoopWorld(World):
@@ -55,6 +55,8 @@ class LoopWorld(World):
         #: Plans that come while loops sleep; then all else happens in such lulls, too.
         self.late_plans, self._for_lulls = drawn.choice((0, 0, 2, 4)), list[Callable[[], None]]()
         self._orders = drawn.choice((0, 0, 1, 3))
+        #: How likely a loop does not hear of what it watches.
+        self.unheard = drawn.choice((0.0, 0.0, 0.0, 0.1, 0.5))
         #: Where loops fall asleep soon, most plans find some that sleep.
         self._idle_s = drawn.choice((0.02, 0.1, idle_queue.IDLE_S))
         self.policies = Policies(self)
@@ -72,6 +74,7 @@ class LoopWorld(World):
     def _set_up(self) -> None:
         # Loops have no part in these, or the random worker stands for them (`World`).
         self.limits = self.leases = None
+        self.mix = self.mix._replace(faults=self.mix.faults._replace(unheard=self.unheard))
         self.has_store = self.gated = self.by_hand = self.pure = False
         self.merging.merges, self.merging.patches = False, ()
         self.merging.printing.prints = False

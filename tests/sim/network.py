@@ -74,6 +74,7 @@ class Faults(NamedTuple):
     late: float = 0.0  # a copy stays in the network, and is executed at any later time
     full: float = 0.0  # the server refuses the request, having no room for its results
     shut: float = 0.0  # an access list refuses what the request writes into a history
+    unheard: float = 0.0  # the event of a watch is lost, and the connection stands
 
 
 CALM = Faults()
@@ -199,7 +200,10 @@ class Network:
 
     def _fire(self) -> None:
         """Put the events of what has changed on their way."""
+        unheard = self.faults.unheard
         for event in self.tree.watches.take_events():
+            if unheard and self.rng.random() < unheard:
+                continue
             if isinstance(event.watcher, Client):
                 event.watcher.events.append(event.path)
 

@@ -217,6 +217,7 @@ class Assembly:
             queues=self.queues,
             limits=self.limits,
             idle_queue=self.idle_queue,
+            folder_watchers=(self.clearing, self.promotion, self.gates, self.schedules),
             clock=self.clock,
             chance=self.chance,
         )

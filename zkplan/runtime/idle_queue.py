@@ -30,7 +30,7 @@ WAKE_AGAIN_S = 0.1
 #: Seconds between two looks of a worker that sleeps, and how long it looks: a watch may be lost.
 LOOK_PERIOD_S, LOOK_S = 2 * SAFETY_LOOK_S, 1.0
 #: Seconds after which a worker that sleeps looks again who is before it.
-LINE_UP_S = 45.0
+LINE_UP_S = 50.0
 #: The most workers to wake at once.
 WAKE_MAX = 500
 _NEVER = float("inf")

@@ -39,6 +39,8 @@ logger = get_logger("zkplan.worker")
 CHECK_PERIOD_S = 1.0
 #: The most problems of one check that the log names.
 PROBLEMS_MAX = 20
+#: The pause of the heartbeat without claims: the watch of an operator's order may be lost.
+HEARTBEAT_REST_S = 50.0
 #: The longest pause of the idle poll. It is one request for all plans.
 POLL_MAX_S = 20.0
 #: The check of an idle plan: first after, then doubled up to. A large plan is checked less often.
@@ -110,7 +112,7 @@ class Heartbeat:
         soon = self._last_at + self.period_s
         if self.claims.jobs:
             return soon
-        return max(soon, min(self._last_at + SAFETY_LOOK_S, self.membership.must_ask_at))
+        return max(soon, min(self._last_at + HEARTBEAT_REST_S, self.membership.must_ask_at))
 
     def _hurry(self) -> None:
         self._last_at = float("-inf")

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import Protocol
 
 from ..protocol.core.plan_indexes import list_active
-from ..protocol.core.plans_and_queues import PlanLook, Signs, look, read_signs
+from ..protocol.core.plans_and_queues import PlanLook, Swept, look, sweep
 from ..protocol.layout import Paths, queue_path
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
@@ -32,6 +33,12 @@ LOOKS_MAX = 4
 PLANS_PER_SWEEP = 50
 
 
+class FolderWatcher(Protocol):
+    """A duty that relies on a watch of the children of a folder in the root."""
+
+    def touched(self, path: str | None) -> None: ...
+
+
 @dataclass(eq=False)
 class Poller:
     """Keeps the candidates of one worker fresh; only the loop's thread calls it."""
@@ -49,12 +56,16 @@ class Poller:
     queues: Sequence[str]
     limits: Limits
     idle_queue: IdleQueue
+    #: They are told of each folder that has changed since the last sweep.
+    folder_watchers: Sequence[FolderWatcher]
     clock: Clock
     chance: Random
     _looking: int = 0
     _listing: bool = False
     _must_list: bool = True
     _sweeping: bool = False
+    #: The last change of each folder at the last sweep.
+    _folders: dict[str, int | None] = field(default_factory=dict)
     #: The active plans at the last listing.
     _active: set[str] = field(default_factory=set)
     #: The order in which the current listings were sorted.
@@ -76,25 +87,32 @@ class Poller:
         return path == active
 
     def look_again(self) -> None:
-        """Look for changes that no watch has announced: in the list of plans, and in some plans.
+        """Look for changes that no watch has announced: in the list of plans, in the folders of
+        the root, and in some plans.
 
         Makes one request, so that plans without work for this worker cost none of their own.
         """
         if self._sweeping:
             return
         self._sweeping, views = True, self.candidates.sweep(PLANS_PER_SWEEP)
+        paths = self.paths
+        folders = (paths.delayed, paths.gates, paths.workers, paths.claims, paths.schedules)
 
-        def read(found: tuple[list[str], list[Signs]]) -> None:
+        def read(swept: Swept) -> None:
             self._sweeping = False
-            active, signs = found
-            self._must_list = self._must_list or set(active) != self._active
-            for view, now in zip(views, signs, strict=True):
+            self._must_list = self._must_list or set(swept.active) != self._active
+            for folder, changed in zip(folders, swept.folders, strict=True):
+                if self._folders.get(folder, -1) != changed:
+                    self._folders[folder] = changed
+                    for each in self.folder_watchers:
+                        each.touched(folder)
+            for view, now in zip(views, swept.plans, strict=True):
                 # The signs are older than the look that follows, so the look misses nothing.
                 if view.signs != now:
                     view.signs = now
                     self.candidates.touched(view.number, control=False)
 
-        self.steps.start(read_signs(self.paths, [v.number for v in views], self.queues), read)
+        self.steps.start(sweep(paths, folders, [v.number for v in views], self.queues), read)
 
     def advance(self, now: float, *, claims_next: bool) -> None:
         """Start the looks that are needed. `claims_next`: a claim from the listings is next."""

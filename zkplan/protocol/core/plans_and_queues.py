@@ -173,22 +173,37 @@ def look(
 Signs = tuple[int | None, ...]
 
 
-def read_signs(
-    paths: Paths, plans: Sequence[str], queues: Sequence[str]
-) -> Step[tuple[list[str], list[Signs]]]:
-    """The names in the index of active plans, and the signs of these plans, in one request. A
-    change of `ready` or of one of these queues changes one of the signs."""
-    reads: list[ReadData | ReadChildren] = [ReadChildren(paths.active)]
+class Swept(NamedTuple):
+    """What a worker reads to find what no watch has announced.
+
+    `active` has the names in the index of active plans, `folders` the last change of the children
+    of each folder, and `plans` the signs of each plan. A change of `ready` or of one of the queues
+    that were asked for changes one of the signs.
+    """
+
+    active: list[str]
+    folders: list[int | None]
+    plans: list[Signs]
+
+
+def sweep(
+    paths: Paths, folders: Sequence[str], plans: Sequence[str], queues: Sequence[str]
+) -> Step[Swept]:
+    """Read the index of active plans, and the signs of these folders and plans, in one request."""
+    reads: list[ReadData | ReadChildren] = [ReadChildren(paths.active), *map(ReadData, folders)]
     for plan in plans:
         path = paths.plan(plan)
         reads += (ReadData(f"{path}/ready"), *(ReadData(queue_path(path, q)) for q in queues))
     active, *nodes = yield ReadMany(reads)
+    changes = [node.pzxid if node is not None else None for node in nodes[: len(folders)]]
+    del nodes[: len(folders)]
     signs: list[Signs] = []
     for start in range(0, len(nodes), 1 + len(queues)):
         ready, *found = nodes[start : start + 1 + len(queues)]
         version = ready.version if ready is not None else None
         signs.append((version, *(node.pzxid if node is not None else None for node in found)))
-    return [name for name in active or () if parse_number(name) is not None], signs
+    numbers = [name for name in active or () if parse_number(name) is not None]
+    return Swept(numbers, changes, signs)
 
 
 def promote(paths: Paths, due: list[tuple[str, Delayed]]) -> Step[dict[str, str]]:
