@@ -119,8 +119,9 @@ class IdleQueue:
     def advance(self, now: float) -> None:
         """Take a place, leave it, or find out who is before this worker."""
         self._note_tasks(now)
-        is_full = self.is_first and self.claims.held >= self.claims.slots
-        if is_full and now >= self._wake_at and (plans := self.candidates.without_claims(now)):
+        may_wake = self.is_first and now >= self._wake_at
+        is_full = may_wake and self.claims.held >= self.claims.slots
+        if is_full and (plans := self.candidates.without_claims(now)):
             self._wake(plans)
         if self._is_moving:
             return

@@ -93,6 +93,8 @@ class Loop:
         self.observe: Callable[[float], None] | None = None
         #: Whether a change of the connection waits in the inbox.
         self._is_change_posted = False
+        #: When the first duty is due, as of the end of the last turn.
+        self._duties_due = float("-inf")
         self.membership.registered = self._registered
         self.membership.ordered = self._ordered
 
@@ -184,7 +186,8 @@ class Loop:
     def pause_s(self) -> float:
         """Seconds until something is due, if nothing arrives before."""
         now, draining = self.clock.monotonic(), self.shutdown.begun
-        due = min(self.steps.next_due(), *[duty.at for duty in self.duties])
+        self._duties_due = min([duty.at for duty in self.duties])
+        due = min(self.steps.next_due(), self._duties_due)
         if self.pool.running:
             due = min(due, self.pool.next_deadline())
         if draining:
@@ -203,9 +206,11 @@ class Loop:
         self.committer.advance()
         if self.membership.judge_connection(now):
             self.claims.note_silence(not self.membership.answers)
-        for duty in self.duties:
-            if now >= duty.at:
-                duty.run(now)
+        # What has come since the last turn may make a duty due: the next turn runs it, at once.
+        if now >= self._duties_due:
+            for duty in self.duties:
+                if now >= duty.at:
+                    duty.run(now)
         self.steps.advance(now)
         if self.pool.running:
             self.settler.end_overdue(now)
@@ -268,7 +273,7 @@ class Loop:
         self.ready(me.worker)
 
     def _settle_ended(self, now: float) -> None:
-        while (ended := self.ended.take()) is not None:
+        for ended in self.ended.take_all():
             # A task that cannot run here has not run.
             has_run = not (ended.cannot_run or ended.not_before)
             self.counters.executed += has_run + len(ended.run)

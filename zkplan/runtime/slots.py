@@ -55,7 +55,7 @@ class Slots(Protocol):
 
 class EndedJobs:
     """The ends of attempts, on their way from the slots to the loop. Any thread may call `put` and
-    `wake`; only the loop calls `take`."""
+    `wake`; only the loop calls `take_all`."""
 
     def __init__(self, post: Callable[[Callable[[], None]], None]) -> None:
         """`post(function)` makes the loop call `function`."""
@@ -78,6 +78,7 @@ class EndedJobs:
     def _woken(self) -> None:
         self._is_awake = False
 
-    def take(self) -> Ended | None:
-        """The next end; None if there is none."""
-        return self._ended.popleft() if self._ended else None
+    def take_all(self) -> list[Ended]:
+        """The ends that have come since the last call, in order."""
+        ended = self._ended
+        return [ended.popleft() for _ in range(len(ended))]

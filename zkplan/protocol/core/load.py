@@ -166,7 +166,7 @@ class Reading:
         ):
             self.damage = f"it has arguments at {', '.join(positions[:5])}, with a gap"
         arguments = [self.arguments[position] for position in positions]
-        if self.result is None and not self.missing and not self.damage:
+        if arguments and self.result is None and not self.missing and not self.damage:
             wrong = misplaced(self.record, arguments)
             self.refused = PayloadRefused(f"{self.task_path}/{wrong}") if wrong else None
         return Loaded(
