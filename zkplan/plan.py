@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
+from .author.constants import Constants
 from .author.definition import Checker, Definer
 from .author.functions import open_plans
 from .author.new_plans import check_share
@@ -64,6 +65,7 @@ class Plan(PlanReader):
         self._has_added = False
         self._author = Author(path, first_task(self.record) if new else None)
         self._checker: Checker | None = None
+        self._constants: Constants | None = None
         self._lock = threading.RLock()
         self._pending: list[NewTask] | None = None
         self._new = new
@@ -195,6 +197,7 @@ class Plan(PlanReader):
         checker = self._checker
         if checker is None or checker.defaults != defaults:
             checker = self._checker = Checker(defaults, as_json)
+        constants = self._constants = self._constants or self._new_constants()
         definer = Definer(
             self.path,
             self._client.values,
@@ -202,13 +205,31 @@ class Plan(PlanReader):
             defaults=defaults,
             as_json=as_json,
             own_limit=record.max_running > 0,
+            constants=constants,
         )
         made = [definer.define(spec) for spec in specs]
+        if self._pending is None and constants is not None:
+            constants.forget_arguments()
         gates = definer.gates
         self._check_limits(made)
         if gates or any(new.gate for new in made):
             self._client.transport.run(ensure_gates(self._client.root))
         return gates, made
+
+    def _new_constants(self) -> Constants | None:
+        as_json = self.record.serializer == "json"
+        return Constants(self.path, self._client.values, as_json=as_json)
+
+    def constant(self, value: Any) -> Any:
+        """Return an argument that gives `value` to each task that takes it, at any depth in lists,
+        tuples, dicts and sets. However many tasks take it, it lies in the plan once.
+
+        The value is encoded now: later changes of it do not count. It is written with the first
+        task that takes it, and deleted when the plan ends without failed tasks, or with the plan.
+        Raises NotSerialisable.
+        """
+        self._constants = self._constants or self._new_constants()
+        return value if self._constants is None else self._constants.of(value)
 
     @shows(AddOptions, after=())
     def map(
@@ -256,6 +277,8 @@ class Plan(PlanReader):
             self.flush()
 
     def _send(self, tasks: list[NewTask]) -> None:
+        if self._constants is not None:
+            self._client.transport.run(self._constants.write())
         self._author.cascades = self.record.on_failure == "cascade"
         self._client.transport.run(self._author.add(tasks))
         for task in tasks:
@@ -283,6 +306,8 @@ class Plan(PlanReader):
                 self.mark_ready()
         finally:
             self._pending, self._opened_by = None, 0
+            if self._constants is not None:
+                self._constants.forget_arguments()
             open_plans.set(tuple(plan for plan in open_plans.get() if plan is not self))
             if self._new:  # the block or one of its adds failed
                 self.remove()

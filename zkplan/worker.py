@@ -187,7 +187,7 @@ class Worker:
             transport=client.transport,
             values=self._values,
             plan_within=lambda job: PlanWithin(
-                client, job.claim.plan_path, job.plan, job.claim.task, job.adds
+                client, job.claim.plan_path, job.plan, job.claim.task, job.adds, shares=True
             ),
             vanished=parts.vanished,
             queues=self.queues,

@@ -16,7 +16,7 @@ from zkplan.protocol.records import Dead, State, control_from_bytes, count_from_
 from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.transactions import pending_dependents
 
-from . import added, expiry, gates
+from . import added, expiry, gates, sharing
 from .by_hand import BY_HAND
 from .history import Historian
 from .index import Index
@@ -50,6 +50,7 @@ class Auditor:
         self.removed_plans: set[str] = set()
         self.index = Index(root, tree, self.opened)
         self._controls = Controls()
+        self._sharing = sharing.Judge(self.nodes, self.names)
         #: Plans that are done or cancelled, or were.
         self._ended: set[str] = set()
         self._entries: set[str] = set()
@@ -103,6 +104,7 @@ class Auditor:
                 if fiber.kind == expiry.EXPIRES:
                     changed.add(path[: len(self._plans) + 10])
                 blobs.applied(op, path, path[len(self._plans) :])
+                self._sharing.applied(op, path, path[len(self._plans) :])
                 self._in_plan(made, op, path)
             elif path.startswith(self._claims_nodes):
                 self._standing(made, op, path)

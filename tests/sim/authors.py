@@ -21,7 +21,7 @@ from zkplan.protocol.features import remove_plan as removal
 from zkplan.protocol.features import retry as retrying
 from zkplan.protocol.records import OnFailure, PlanRecord, State
 
-from . import gates, store
+from . import gates, sharing, store
 from .story import Meant, Violation
 
 if TYPE_CHECKING:
@@ -171,8 +171,9 @@ def add(world: World, author: authoring.Author, tasks: list[Meant]) -> Generator
     yield from store.writes(author.plan_path[-10:], names)
     if any(task.gate is not None for task in tasks):
         yield from gates.made_before(world)
+    written = sharing.write(author.plan_path, sharing.choose(world, tasks))
     try:
-        yield from author.add(new)
+        yield from sharing.before_the_add(written, author.add(new))
     except ResultNotKept:
         if not any(_lost(world, author, task, i) for task in tasks for i in range(len(task.deps))):
             raise Violation("ResultNotKept was raised, yet every result can be had") from None

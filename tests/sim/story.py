@@ -66,6 +66,8 @@ class Meant:
     #: Its name is its key, too: two authors may add it.
     keyed: bool = False
     stored: bool = False
+    #: The digest of what it shares with other tasks of its plan; empty if it shares nothing.
+    shares: str = ""
     acknowledged: bool = False
     path: str = ""
     number: str = ""

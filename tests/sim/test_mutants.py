@@ -13,6 +13,7 @@ from .broken_history import OF_HISTORY
 from .broken_loops import OF_LOOPS
 from .broken_mends import OF_MENDS
 from .broken_reopening import OF_REOPENING
+from .broken_sharing import OF_SHARING
 from .broken_store import OF_STORE
 from .broken_updates import OF_UPDATES
 from .found_at import FOUND_AT
@@ -23,7 +24,7 @@ from .mutants import MUTANTS, SIMULATION_ONLY
 SEEDS_MAX = 20_000
 ALL = (
     *(*MUTANTS, *SIMULATION_ONLY, *OF_STORE, *OF_DECISIONS, *OF_HISTORY, *OF_UPDATES),
-    *(*OF_REOPENING, *OF_ADDS, *OF_MENDS, *OF_LOOPS),
+    *(*OF_REOPENING, *OF_ADDS, *OF_MENDS, *OF_LOOPS, *OF_SHARING),
 )
 
 

@@ -54,6 +54,7 @@ from zkplan.values import function_codec as functions
 from zkplan.values.blobs import Reference
 from zkplan.values.codec import FAILURE, GATE, LOG, TASK, VALUE, Codec
 from zkplan.values.functions_by_name import dump_kind
+from zkplan.values.shared import SharedReference
 from zkplan.values.store_maintenance import part_of
 
 FILES = Path(__file__).with_name("golden_files")
@@ -214,6 +215,7 @@ def _payloads() -> list[str]:
     made["kind"] = dump_kind("resize")
     made["failure"] = codec.seal(FAILURE, ERROR.upstream("0000000007").to_bytes())
     made["log"] = codec.seal(LOG, codecs.dump("half"))
+    made["shared"] = SharedReference.of(b"shared").to_bytes()
     made["reference"] = codec.seal(
         VALUE, Reference("0000000005.1", bytes(16), 70_000, "00ff" * 4).to_bytes()
     )

@@ -49,6 +49,7 @@ from zkplan.values import json_values
 from zkplan.values.blobs import Reference
 from zkplan.values.check_blobs import references_in
 from zkplan.values.codec import FAILURE, LOG, TASK, VALUE, Codec
+from zkplan.values.shared import SharedReference
 from zkplan.views import dependencies as neighbours
 from zkplan.views import unfinished
 from zkplan.views.history import Events
@@ -187,6 +188,7 @@ DECODERS: dict[str, Fuzzed] = {
     ),
     "values.blobs.Reference.from_bytes": Fuzzed(Reference.from_bytes, BODIES, RECORD),
     "values.check_blobs.references_in": Fuzzed(references_in, ENVELOPES),
+    "values.shared.SharedReference.from_bytes": Fuzzed(SharedReference.from_bytes, BODIES, RECORD),
     "values.blobs.decode": Fuzzed(blob.decode, BODIES, RECORD),
 }
 #: Decoders whose fuzz test is not of that shape: where it is.

@@ -49,6 +49,7 @@ OTHERS: dict[str, Any] = {
     "fatal": ("builtins:KeyError",),
     "retry_if": "Um1hdGg6c3FydA==",
     "traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01",
+    "constants": ("00ff",),
 }
 #: Values that an option must not have.
 WRONG: dict[str, list[Any]] = {
@@ -69,6 +70,7 @@ WRONG: dict[str, list[Any]] = {
     "fatal": ["builtins:KeyError", [7], None],
     "retry_if": [7, [7], None],
     "traceparent": ["00", 7, None],
+    "constants": ["00ff", [7], None],
 }
 
 

@@ -24,6 +24,7 @@ from ..values.functions_by_name import dump_kind, dump_name
 from ..values.json_values import NotJson, dump_json, kind_of
 from ..values.pickle_by_value import not_serialisable
 from ..values.plan_values import Values
+from .constants import Constant, Constants
 from .functions import Kind, NamedFunction, task_kind
 from .gates import Gates
 from .handles import TaskHandle
@@ -218,10 +219,14 @@ def _dump_function_pickled(
 
 
 def _dump_call_pickled(
-    spec: TaskSpec, args: Sequence[Any], plan_path: str, values: Values, position_of: PositionOf
+    spec: TaskSpec,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    plan_path: str,
+    values: Values,
+    position_of: PositionOf,
 ) -> bytes:
     """The arguments. Raises NotSerialisable, which names the argument."""
-    kwargs = spec.kwargs or _NONE
     try:
         return values.dump_call(plan_path, args, dict(kwargs), position_of)
     except ZkplanError:
@@ -270,10 +275,14 @@ def _dump_function_json(spec: TaskSpec, fn: Callable[..., Any]) -> bytes:
 
 
 def _dump_call_json(
-    spec: TaskSpec, args: Sequence[Any], plan_path: str, values: Values, position_of: PositionOf
+    spec: TaskSpec,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    plan_path: str,
+    values: Values,
+    position_of: PositionOf,
 ) -> bytes:
     """The arguments. Raises NotSerialisable, which names the argument and the place inside it."""
-    kwargs = spec.kwargs or _NONE
     if why := getattr(spec.fn, "zkplan_not_json", ""):
         raise NotSerialisable(f"{spec.label}: {why}")
     if _of_each(spec.fn) is not None:
@@ -316,10 +325,12 @@ class Definer:
         defaults: TaskOptions = DEFAULT_OPTIONS,
         as_json: bool = False,
         own_limit: bool = False,
+        constants: Constants | None = None,
     ) -> None:
-        """`checker` is one that has these defaults."""
+        """`checker` is one that has these defaults. Without `constants` nothing is shared."""
         self._plan_path, self._values = plan_path, values
         self._as_json, self._own_limit = as_json, own_limit
+        self._constants = constants
         self._checker = checker or Checker(defaults, as_json)
         self._gates = Gates(plan_path, values, defaults, as_json)
         #: The bytes of functions, by the identity of the function.
@@ -371,6 +382,10 @@ class Definer:
         function = self._functions.get(id(fn)) or self._dump_function(spec, fn)
         deps: list[str | NewTask] = []
         places: dict[str | NewTask, int] = {}
+        constants: dict[str, int] = {}
+        kwargs = spec.kwargs or _NONE
+        if self._constants is not None:
+            args, kwargs = self._constants.replace(args, kwargs)
 
         def position_of(value: Any, take: bool = True) -> int | None:
             kind = type(value)
@@ -380,6 +395,9 @@ class Definer:
                 key = self._earlier(spec, value)
             elif kind is When:
                 key = self._gates.of(value, spec, options, len(deps), take=take)
+            elif kind is Constant:
+                # They come after the values of the edges, the first one last.
+                return -1 - constants.setdefault(self._shared(spec, value), len(constants))
             else:
                 return None
             place = places.get(key)
@@ -395,7 +413,9 @@ class Definer:
                     spec.label, f"{spec.label}: after must be a list of tasks, not {each!r}"
                 )
         dump = _dump_call_json if self._as_json else _dump_call_pickled
-        arguments = dump(spec, args, self._plan_path, self._values, position_of)
+        arguments = dump(spec, args, kwargs, self._plan_path, self._values, position_of)
+        if constants:
+            options = replace(options, constants=tuple(constants))
         task = TaskRecord(len(deps), options.to_json(), function, arguments)
         record = self._values.codec.seal(codecs.TASK, task.to_bytes())
         _check_size(spec, len(deps), len(record))
@@ -432,11 +452,21 @@ class Definer:
         new.feeds = True
         return new
 
+    def _shared(self, spec: TaskSpec, constant: Constant) -> str:
+        """The reference to a constant, in hexadecimal."""
+        if constant.plan_path != self._plan_path or self._constants is None:
+            raise ForeignTask(
+                spec.label, f"{spec.label} has {constant!r} as an argument, not one of its own plan"
+            )
+        return self._constants.take(constant).hex()
+
     def _dump_function(self, spec: TaskSpec, fn: Callable[..., Any]) -> bytes:
         if self._as_json:
             dumped = _dump_function_json(spec, fn)
         else:
             dumped = _dump_function_pickled(spec, fn, self._plan_path, self._values)
+            if self._constants is not None:
+                dumped = self._constants.share_function(dumped)
         self._functions[id(fn)] = dumped
         return dumped
 

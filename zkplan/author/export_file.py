@@ -60,7 +60,7 @@ _SHAPE = re.compile(
     rf"|add-count|done|history|ready|(runnable|queues/{_QUEUE})/{_ENTRY}{_LIMITS}|queues(/{_QUEUE})?|"
     rf"(delayed/[0-9]{{13}}-|gates/){_ENTRY}(\.{_QUEUE}{_LIMITS})?|"
     rf"dead/{_NUMBER}|results/{_NUMBER}|"
-    rf"add-ids/key-[0-9a-f]{{32}}|task-{_NUMBER}(/[A-Za-z][\w.-]{{0,200}})?",
+    rf"add-ids/(key-[0-9a-f]{{32}}|shared-[0-9a-f]{{32}}\.[0-9]{{1,6}})|task-{_NUMBER}(/[A-Za-z][\w.-]{{0,200}})?",
     re.ASCII,
 )
 

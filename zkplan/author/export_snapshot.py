@@ -23,6 +23,7 @@ from ..protocol.layout import (
     HISTORY,
     PENDING,
     QUEUES,
+    SHARED,
     STAGED,
     TASK_KEY,
     Delayed,
@@ -167,7 +168,7 @@ def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None)
     walk.note(*sorted(waiting), "")
     for start in range(0, len(tasks), TASKS_PER_READ):
         yield from walk.read_tasks(tasks[start : start + TASKS_PER_READ])
-    keys = sorted(name for name in ids or () if name.startswith(TASK_KEY))
+    keys = sorted(name for name in ids or () if name.startswith((TASK_KEY, SHARED)))
     walk.note(*keys, "")
     yield from walk.copy([f"add-ids/{name}" for name in keys])
     kept = sorted(results or ())

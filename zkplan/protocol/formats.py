@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..errors import OtherFormat
 
 #: The format of the tree: names, records and what they mean. The record of each plan has it.
-TREE = 3
+TREE = 4
 #: The first bytes of each kind of payload: its own letters, and its number in one digit. A new
 #: letter of an event needs no new format of the history: readers skip letters they do not know.
 ENVELOPE = b"e3"

@@ -35,7 +35,7 @@ RANK_MIDDLE = 5000
 PRIORITY_MIN, PRIORITY_MAX = -4999, 5000
 PENDING = "pending-"
 #: Under `add-ids`: the task of a key, the mark of an applied update, the mark of a living author.
-TASK_KEY, UPDATE, AUTHOR = "key-", "update-", "author-"
+TASK_KEY, UPDATE, AUTHOR, SHARED = "key-", "update-", "author-", "shared-"
 #: The queue of a task whose author names none. Its entries are under `runnable`.
 DEFAULT_QUEUE = "default"
 #: The parents of a plan's other queues, and of its history. Not every plan has them.
@@ -359,6 +359,15 @@ def task_key(plan_path: str, key: str) -> str:
 def update_mark(plan_path: str, key: str) -> str:
     """The mark of the update of that key."""
     return f"{plan_path}/add-ids/{UPDATE}{key_digest(key)}"
+
+
+def shared_part(plan_path: str, digest: str, part: int) -> str:
+    """A part of what tasks share.
+
+    >>> shared_part("/z/plan-0000000004", "00ff", 0)
+    '/z/plan-0000000004/add-ids/shared-00ff.0'
+    """
+    return f"{plan_path}/add-ids/{SHARED}{digest}.{part}"
 
 
 def author_mark(plan_path: str, uid: str) -> str:

@@ -142,6 +142,8 @@ _TRACEPARENT = Values(
     lambda value: type(value) is str and len(value) in (0, TRACEPARENT_CHARS), "a traceparent"
 )
 
+_CONSTANTS = Values(_are_texts, "references to constants")
+
 T = TypeVar("T")
 
 
@@ -226,6 +228,9 @@ class TaskOptions:
     )
     traceparent: str = _row(
         "", _TRACEPARENT, "the span of its author, as a W3C traceparent", At.NOWHERE
+    )
+    constants: tuple[str, ...] = _row(
+        (), _CONSTANTS, "constants of its plan that are arguments, in hexadecimal", At.NOWHERE
     )
 
     @property

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from ..author.constants import Constants
 from ..basics.public_calls import Duration
 from ..errors import (
     InvalidTask,
@@ -246,7 +247,8 @@ class PlanWithin(Plan):
 
     The plan never looks empty between the end of the task and the start of the added tasks. `adds`
     collects the tasks that the commit of `task` will add. Without `reads`, nothing checks that the
-    limits of these tasks exist: a task waits until its limits are set.
+    limits of these tasks exist: a task waits until its limits are set. Without `shares`, each task
+    has its own copy of its function and its constants, and nothing is written.
     """
 
     def __init__(
@@ -258,9 +260,13 @@ class PlanWithin(Plan):
         adds: list[NewTask],
         *,
         reads: bool = True,
+        shares: bool = False,
     ) -> None:
         super().__init__(client, path, record)
-        self._task, self._adds, self._reads = task, adds, reads
+        self._task, self._adds, self._reads, self._shares = task, adds, reads, shares
+
+    def _new_constants(self) -> Constants | None:
+        return super()._new_constants() if self._shares else None
 
     def _check_limits(self, tasks: list[NewTask]) -> None:
         if self._reads:
@@ -274,6 +280,8 @@ class PlanWithin(Plan):
                 f"{keyed.label}: leave out `key` for a task that a running task adds: it is part "
                 "of that task's commit, so it is added only once anyway",
             )
+        if self._constants is not None:
+            self._client.transport.run(self._constants.write(), for_ever=True)
         self._adds += tasks
 
     def flush(self) -> None:

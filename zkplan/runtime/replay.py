@@ -21,6 +21,7 @@ from ..values.codec import FAILURE, VALUE, dump_failure, task_options
 from ..values.connection import Connection
 from ..values.functions_by_name import AllowList
 from ..values.plan_values import Values
+from ..values.shared import constants_of
 from .context import Context, PlanWithin, running
 from .job import Job
 
@@ -72,6 +73,7 @@ def replay(
     codec = client.codec.for_worker(allowed)
     values = Values(client.transport, codec, client.values.store)
     bodies = [_opened(client, job, outcome_in(each)) for each in job.loaded.arguments]
+    bodies += constants_of(job.options)
     function = codec.function(record.function, partial(values.load_function, plan.path))
     args, kwargs = values.load_call(plan.path, record.arguments, values.load_all(plan.path, bodies))
     context = Replayed(job, client.transport, codec, partial(_plan_within, client, plan))

@@ -32,6 +32,7 @@ from ..transport import Transport
 from ..transport.server_clock import Clock, ServerClock
 from ..values.function_codec import is_json
 from ..values.plan_values import Values
+from ..values.shared import constants_of
 from .ahead import RunAhead
 from .attempts import VanishedWorkers, before_call, describe, ended_by, is_last_attempt
 from .context import Context, returned, running
@@ -135,6 +136,8 @@ class Runner:
         if tracing.active is not None:
             job.span = tracing.active.start(job, bodies)
             job.traceparent = "" if job.span is None else job.span.traceparent
+        if job.options.constants:
+            bodies = bodies + constants_of(job.options)
         try:
             if self._isolation.takes(job.options) and not is_json(record.function):
                 ended = self._run_isolated(job, record, bodies)
@@ -144,8 +147,8 @@ class Runner:
         except StoredValueLost as error:
             # Another attempt would not find the value either.
             lost = StoredValueLost(
-                f"{job.name} needs a value that is gone: {error}. Restore the file, then retry the "
-                f"task (`zkplan plan retry {int(job.claim.plan)}`), or create the plan again"
+                f"{job.name} needs a value that is gone: {error}. Restore it, then retry the task "
+                f"(`zkplan plan retry {int(job.claim.plan)}`), or create the plan again"
             )
             return Ended(job, failure=self._describe(lost, job), final=True, shown=str(lost))
         # Of the tasks whose last attempt the loss of this worker would use up, only one runs at a

@@ -18,6 +18,7 @@ from .blobs import ADDED, HISTORY, PART, Reference, digest_of, is_stored, key_of
 from .codec import TASK, VALUE, seal, seal_without_digest, task_options, unsealed
 from .function_codec import split_name
 from .plan_values import HOW_TO_GIVE, Values
+from .shared import constants_of
 from .store import Store
 
 TASKS_PER_BATCH = 300
@@ -52,6 +53,7 @@ def references_in(data: bytes) -> list[Reference]:
         if kind == TASK:
             record = TaskRecord.from_bytes(body)
             bodies = [split_name(record.function)[1], record.arguments]
+            bodies += constants_of(task_options(record))
         else:
             bodies = [split_name(body)[1]] if kind == VALUE else []
         return [Reference.from_bytes(part) for part in bodies if is_stored(part)]
@@ -80,7 +82,8 @@ def moved(data: bytes, store: str) -> bytes:
         if found:
             for each in references:
                 # Both have the same length, so no length in the body changes.
-                body = body.replace(each.to_bytes(), each._replace(store=store).to_bytes())
+                old, new = each.to_bytes(), each._replace(store=store).to_bytes()
+                body = body.replace(old, new).replace(old.hex().encode(), new.hex().encode())
             return before + envelope(kind, body) + after
     return data  # damaged data stay damaged
 

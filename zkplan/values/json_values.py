@@ -101,7 +101,7 @@ def load_call_json(blob: bytes | memoryview, values: Sequence[Any]) -> Any:
             holder = (args, kwargs)[side]
             for key in path:
                 holder = holder[key]
-            if not 0 <= position < len(values) or holder[last] is not None:
+            if not -len(values) <= position < len(values) or holder[last] is not None:
                 raise LookupError
             holder[last] = values[position]
     except (TypeError, ValueError, LookupError):

@@ -10,14 +10,17 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..basics.text import size
 from ..errors import (
+    InvalidTask,
     PayloadUndecodable,
     PlanNotFound,
     StoredValueLost,
     StoreUnavailable,
     ZkplanError,
 )
-from ..protocol.layout import number_of
+from ..protocol.core import shared
+from ..protocol.layout import number_of, shared_part
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
 from ..transport import Transport
@@ -39,6 +42,7 @@ from .function_codec import load_function, named, split_name
 from .functions_by_name import AllowList
 from .json_values import dump_call_json, dump_json
 from .pickle_by_value import not_serialisable
+from .shared import SharedReference, is_shared
 from .store import Store
 
 #: The first bytes of values with no name and no reference, as nearly all arguments are.
@@ -47,6 +51,8 @@ _AS_IT_IS = frozenset((b"P", b"C", b"D"))
 SIGN_S = 2.0
 #: For how many plans the folder is remembered.
 FOLDERS_MAX = 10_000
+#: The largest constant without a store: ZooKeeper keeps its whole tree in memory.
+CONSTANT_MAX = 16 * 1024 * 1024
 #: How to give a store to a client.
 HOW_TO_GIVE = "(connect(store=...), --store or ZKPLAN_STORE)"
 NO_STORE = (
@@ -186,6 +192,28 @@ class Values:
         name, _ = split_name(body)
         return named(self._stored(store, plan_path, ADDED, body, []), name)
 
+    def constant(self, plan_path: str, value: Any, as_json: bool) -> tuple[bytes, bytes]:
+        """A reference to a constant, and what to share under it: nothing if the store has it.
+
+        Raises NotJson, what dill raises, StoreUnavailable, and InvalidTask if it is too large.
+        """
+        as_json, buffers = as_json or self.codec.is_json_only, list[pickle.PickleBuffer]()
+        if as_json:
+            body = dump_json(value)
+        else:
+            body, buffers = (dump(value), []) if self.store is None else dumped(value)
+        store = self._store_for(body, buffers)
+        if store is not None:
+            return self._stored(store, plan_path, ADDED, body, buffers), b""
+        body = dump(value) if buffers else body
+        if len(body) > CONSTANT_MAX:
+            raise InvalidTask(
+                "",
+                f"a constant of {size(len(body))} is too large for ZooKeeper, which takes at most "
+                f"{size(CONSTANT_MAX)}: give authors and workers a store {HOW_TO_GIVE}",
+            )
+        return SharedReference.of(body).to_bytes(), body
+
     def _store_for(self, body: bytes, buffers: Sequence[pickle.PickleBuffer]) -> Store | None:
         """The store, if there is one and the value is large enough for it."""
         store = self.store
@@ -223,7 +251,7 @@ class Values:
         """
         if body[:1] in _AS_IT_IS:
             return self.codec.load(body)
-        body = split_name(body)[1]
+        body = self._whole(plan_path, split_name(body)[1])
         if not is_stored(body):
             return self.codec.load(body)
         blob = self.blob(plan_path, Reference.from_bytes(body)) if read is None else read()
@@ -267,8 +295,10 @@ class Values:
     def load_function(self, plan_path: str, body: bytes) -> Callable[..., Any]:
         """The function of a definition. Raises as `load`."""
         reference = split_name(body)[1]
-        if not is_stored(reference) or self.codec.is_json_only:
+        if self.codec.is_json_only:
             return self.codec.load_function(body)
+        if not is_stored(reference):
+            return self.codec.load_function(self._whole(plan_path, reference))
         blob = self.blob(plan_path, Reference.from_bytes(reference))
         return load_function(bytes(decode(blob)[0]))
 
@@ -278,7 +308,10 @@ class Values:
         """Whether an opened envelope, or a function, is a blob, and its bytes. `read`: see `load`.
         Raises as `blob`."""
         read = read or self.reading(plan_path, body)
-        return (False, body) if read is None else (True, read())
+        if read is not None:
+            return True, read()
+        plain = split_name(body)[1]
+        return False, self._whole(plan_path, plain) if is_shared(plain) else body
 
     def seal_carried(
         self, plan_path: str, key: str, is_blob: bool, data: Bytes, name: str = ""
@@ -289,6 +322,31 @@ class Values:
                 raise PayloadUndecodable(NO_STORE)
             data = self._stored_blob(self.store, plan_path, key, [data])
         return self.codec.seal(VALUE, named(bytes(data), name) if name else bytes(data))
+
+    def _whole(self, plan_path: str, body: bytes) -> bytes:
+        """A value or a function, without its name. If it is a reference to what tasks share, that
+        is read, and compared with its digest. Raises PayloadUndecodable and StoredValueLost."""
+        if not is_shared(body):
+            return body
+        reference = SharedReference.from_bytes(body)
+        place = f"{plan_path}/{reference.digest}"
+        found = self._cache.get(place)
+        if found is None:
+            found = self._run(shared.read(plan_path, reference.digest, reference.length))
+            if found is None or digest([found]).hex() != reference.digest:
+                state = "gone from" if found is None else "damaged in"
+                part = shared_part(plan_path, reference.digest, 0)
+                raise StoredValueLost(f"what its tasks share is {state} the plan: {part}")
+            self._cache.put(place, found)
+        return bytes(found)
+
+    def has_shared(self, plan_path: str, reference: SharedReference) -> bool:
+        """Whether this client knows that the plan has it."""
+        return self._cache.get(f"{plan_path}/{reference.digest}") is not None
+
+    def keep_shared(self, plan_path: str, reference: SharedReference, body: bytes) -> None:
+        """The plan has it from now on."""
+        self._cache.put(f"{plan_path}/{reference.digest}", body)
 
     def blob(self, plan_path: str, reference: Reference) -> Bytes:
         """The bytes in the store, checked against the digest of their reference.

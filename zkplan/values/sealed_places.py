@@ -32,7 +32,7 @@ from ..errors import PayloadRefused, PayloadUndecodable
 from ..protocol.core.edges import ENDED, HEAD_BYTES, NOT_ENDED, NUMBER_BYTES
 from ..protocol.fields import as_whole_from_0, from_json, require_proven
 from ..protocol.formats import ENVELOPE
-from ..protocol.layout import HISTORY, PLAN_FIXED, SEGMENT, TASK_KEY, UPDATE, parse_plan
+from ..protocol.layout import HISTORY, PLAN_FIXED, SEGMENT, SHARED, TASK_KEY, UPDATE, parse_plan
 from ..protocol.records import Dead, is_starting, share_from_bytes
 from ..protocol.requests import Create, Op, SetData
 from .keyring import Ring
@@ -171,8 +171,8 @@ def _in_plan(plan: str, path: str) -> SealedPlace | None:
     if first == HISTORY and last.startswith(SEGMENT):
         return plan, f"{first}/seg", RECORD
     if first in _OPEN_IN_PLAN:
-        # The names of keys and the records of updates. Others have no data.
-        return (plan, path, RECORD) if last.startswith((TASK_KEY, UPDATE)) else None
+        # The names of keys, the records of updates, what tasks share. Others have no data.
+        return (plan, path, RECORD) if last.startswith((TASK_KEY, UPDATE, SHARED)) else None
     return plan, path, _OPTIONAL
 
 

@@ -105,7 +105,8 @@ class Author:
         tasks: dict[str, Any],
     ) -> None:
         keyed, folder = self.controls and bool(plan.record.key), str(self.folder)
-        specs = [spec(item, tasks, workload.name, folder, keyed=keyed) for item in batch]
+        shared = plan.constant(folder) if self.controls else folder
+        specs = [spec(item, tasks, workload.name, shared, keyed=keyed) for item in batch]
         atomic = not keyed and sum(4 + 3 * len(item.needs) for item in batch) < _ATOMIC_OPS
         facts = {"seed": workload.seed, "batch": number}
         keys = [item.key for item in batch]

@@ -97,11 +97,11 @@ def run(facts: dict[str, Any], values: Sequence[Value], plan: str, folder: str, 
 
 
 def spec(
-    item: Item, tasks: dict[str, Any], plan: str, folder: str, by: str = "", keyed: bool = False
+    item: Item, tasks: dict[str, Any], plan: str, folder: Any, by: str = "", keyed: bool = False
 ) -> zkplan.TaskSpec:
     """The task of an item, added to `tasks`, where the tasks that it needs are by key.
 
-    `keyed`: an add of the same task finds it.
+    `folder` may be a constant of the plan. `keyed`: an add of the same task finds it.
     """
     needed = [tasks[key] for key in item.needs]
     # Only what is not by default: an earlier zkplan does not know them.

@@ -47,6 +47,7 @@ from ..requests import (
     Step,
 )
 from ..transactions import REFUSALS_MAX, is_applied, rejected, require_race, too_busy
+from . import shared
 from .add import task_count
 from .plan_indexes import Entry as FailedEntry
 from .plan_indexes import cleared
@@ -351,9 +352,8 @@ def finish(plan_path: str, when: float) -> Step[bool]:
         if left > 0 and (left != failed or not cascades(plan)):
             return False
         # The count assumes that all fixed children exist, but somebody may have deleted some.
-        names, letters = yield ReadMany(
-            [ReadChildren(path) for path in (plan_path, f"{plan_path}/dead")]
-        )
+        rooms = (plan_path, f"{plan_path}/dead", f"{plan_path}/add-ids")
+        names, letters, left_by_adds = yield ReadMany([ReadChildren(path) for path in rooms])
         stay = {f"task-{number}" for number in letters or ()} if left > 0 else set()
         if names is None or any(name.startswith("task-") and name not in stay for name in names):
             return False
@@ -370,6 +370,8 @@ def finish(plan_path: str, when: float) -> Step[bool]:
             ops += in_failed.made
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
+            if not failed:  # else a retry needs what its tasks share
+                yield from shared.drop(plan_path, left_by_adds)
             return True
         if (yield from cleared(plan_path, answer)) or (yield from in_failed.cleared(answer)):
             continue
