@@ -112,7 +112,7 @@ CHANGES: dict[str, Callable[[Plan], object]] = {
 
 
 def test_nothing_is_written_to_a_plan_of_another_format() -> None:
-    said = "plan 4 was written by an older zkplan (format 1; this one reads 3): use that one"
+    said = "plan 4 was written by an older zkplan (format 1; this one reads 4): use that one"
     with (
         EmbeddedServerProcess() as server,
         zkplan.connect(server.hosts, ROOT) as client,

@@ -158,7 +158,7 @@ def test_a_lost_blob_fails_its_task_with_a_message_that_says_what_to_do(
     with place.working():
         with pytest.raises(StoredValueLost) as lost:
             task.result(30)
-        for said in ("the sum", "Restore the file", f"zkplan plan retry {int(plan.number)}"):
+        for said in ("the sum", "Restore it", f"zkplan plan retry {int(plan.number)}"):
             assert said in str(lost.value)
         assert notes(tmp_path / "ran") == []
         shutil.copytree(saved, place.folder_of(plan), dirs_exist_ok=True)

@@ -24,7 +24,7 @@ _WORDS = {
     "RANK-TASK.N.A": rf"{_ENTRY}[^/]*",  # its queue, kind and limits may follow
     "PLAN-RANK-TASK.N.A": rf"\d{{10}}-{_ENTRY}[^/]*",
     "DUE-PLAN-RANK-TASK.N.A": rf"\d{{13}}-\d{{10}}-{_ENTRY}[^/]*",
-    "UID-COUNT": "(?!key-|update-|author-)[^/]+",
+    "UID-COUNT": "(?!key-|update-|author-|shared-)[^/]+",
     **dict.fromkeys(("ID", "NAME"), "[^/]+"),
     **dict.fromkeys(("UID", "DIGEST", "RANDOM", "GROUP"), "[0-9a-f]+"),
     **dict.fromkeys(("NUMBER", "PLAN", "TASK", "POSITION", "FIRST", "LAST"), r"\d{10}"),
@@ -104,7 +104,7 @@ def every_kind(
             plan.add_task(len, [zkplan.when(f"{client.root}/schedules/never")])
         waiting = client.create_plan("waits", key="order 2")
         waiting.add_task(len, ("x",), queue="gpu", key="one")
-        task = waiting.add_task(len, ("x",))
+        task = waiting.add_task(len, (waiting.constant("x"),))
         _under_a_lease(stack, hosts, client.root, options)
         of_a_worker = f"{client.paths.claims}/{worker.id}"
         client.transport.run(ensure(client.paths.idle))
