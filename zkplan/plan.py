@@ -65,7 +65,8 @@ class Plan(PlanReader):
         self._has_added = False
         self._author = Author(path, first_task(self.record) if new else None)
         self._checker: Checker | None = None
-        self._constants: Constants | None = None
+        #: None: nothing is shared.
+        self._constants: Constants | None = Constants(path, client.values)
         self._lock = threading.RLock()
         self._pending: list[NewTask] | None = None
         self._new = new
@@ -197,7 +198,6 @@ class Plan(PlanReader):
         checker = self._checker
         if checker is None or checker.defaults != defaults:
             checker = self._checker = Checker(defaults, as_json)
-        constants = self._constants = self._constants or self._new_constants()
         definer = Definer(
             self.path,
             self._client.values,
@@ -205,31 +205,31 @@ class Plan(PlanReader):
             defaults=defaults,
             as_json=as_json,
             own_limit=record.max_running > 0,
-            constants=constants,
+            constants=self._constants,
         )
-        made = [definer.define(spec) for spec in specs]
-        if self._pending is None and constants is not None:
-            constants.forget_arguments()
+        try:
+            made = [definer.define(spec) for spec in specs]
+        finally:
+            if self._pending is None and self._constants is not None:
+                self._constants.forget_arguments()
         gates = definer.gates
         self._check_limits(made)
         if gates or any(new.gate for new in made):
             self._client.transport.run(ensure_gates(self._client.root))
         return gates, made
 
-    def _new_constants(self) -> Constants | None:
-        as_json = self.record.serializer == "json"
-        return Constants(self.path, self._client.values, as_json=as_json)
-
     def constant(self, value: Any) -> Any:
         """Return an argument that gives `value` to each task that takes it, at any depth in lists,
         tuples, dicts and sets. However many tasks take it, it lies in the plan once.
 
         The value is encoded now: later changes of it do not count. It is written with the first
-        task that takes it, and deleted when the plan ends without failed tasks, or with the plan.
-        Raises NotSerialisable.
+        task that takes it (to a store at once), and deleted when the plan ends without failed
+        tasks, or with the plan. Raises NotSerialisable, StoreUnavailable, and InvalidTask if it is
+        too large, or holds tasks.
         """
-        self._constants = self._constants or self._new_constants()
-        return value if self._constants is None else self._constants.of(value)
+        if self._constants is None:
+            return value
+        return self._constants.of(value, as_json=self.record.serializer == "json")
 
     @shows(AddOptions, after=())
     def map(
@@ -278,7 +278,7 @@ class Plan(PlanReader):
 
     def _send(self, tasks: list[NewTask]) -> None:
         if self._constants is not None:
-            self._client.transport.run(self._constants.write())
+            self._client.transport.run(self._constants.write(self._author.explain_plan))
         self._author.cascades = self.record.on_failure == "cascade"
         self._client.transport.run(self._author.add(tasks))
         for task in tasks:

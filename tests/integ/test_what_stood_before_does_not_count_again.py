@@ -63,7 +63,7 @@ TABLE: dict[str, str] = {
     "/plan-NUMBER/add-ids/UID-COUNT": OPEN,
     "/plan-NUMBER/add-ids/key-DIGEST": ONCE,
     "/plan-NUMBER/add-ids/update-DIGEST": ONCE,
-    "/plan-NUMBER/add-ids/shared-DIGEST.I": ONCE,
+    "/plan-NUMBER/add-ids/shared-RANDOM.I": ONCE,
     "/plan-NUMBER/runnable/RANK-TASK.N.A": OPEN,
     **dict.fromkeys([f"/plan-NUMBER/queues/NAME{rest}" for rest in ("", "/RANK-TASK.N.A")], OPEN),
     "/plan-NUMBER/dead/TASK": OLD_LETTER,

@@ -171,7 +171,7 @@ def add(world: World, author: authoring.Author, tasks: list[Meant]) -> Generator
     yield from store.writes(author.plan_path[-10:], names)
     if any(task.gate is not None for task in tasks):
         yield from gates.made_before(world)
-    written = sharing.write(author.plan_path, sharing.choose(world, tasks))
+    written = sharing.write(author, sharing.choose(world, tasks))
     try:
         yield from sharing.before_the_add(written, author.add(new))
     except ResultNotKept:

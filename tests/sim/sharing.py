@@ -8,6 +8,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zkplan.protocol.core import shared
+from zkplan.protocol.features.author import Author
 from zkplan.protocol.layout import SHARED, shared_part
 from zkplan.protocol.requests import Create, Delete, Op
 
@@ -35,9 +36,9 @@ def choose(world: World, tasks: Sequence[Meant]) -> list[str]:
     return sorted({task.shares for task in tasks} - {""})
 
 
-def write(plan_path: str, digests: Sequence[str]) -> Script:
-    for each in digests:
-        yield from shared.write(plan_path, each, b"shared")
+def write(author: Author, names: Sequence[str]) -> Script:
+    for each in names:
+        yield from shared.write(author.plan_path, each, b"shared", author.explain_plan)
 
 
 def before_the_add(write: Script, add: Script) -> Script:

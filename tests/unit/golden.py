@@ -215,7 +215,7 @@ def _payloads() -> list[str]:
     made["kind"] = dump_kind("resize")
     made["failure"] = codec.seal(FAILURE, ERROR.upstream("0000000007").to_bytes())
     made["log"] = codec.seal(LOG, codecs.dump("half"))
-    made["shared"] = SharedReference.of(b"shared").to_bytes()
+    made["shared"] = SharedReference("0f" * 16, "f0" * 16, 7).to_bytes()
     made["reference"] = codec.seal(
         VALUE, Reference("0000000005.1", bytes(16), 70_000, "00ff" * 4).to_bytes()
     )

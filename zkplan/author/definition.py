@@ -380,12 +380,15 @@ class Definer:
         self, spec: TaskSpec, options: TaskOptions, fn: Callable[..., Any], args: Sequence[Any]
     ) -> NewTask:
         function = self._functions.get(id(fn)) or self._dump_function(spec, fn)
+        if self._constants is not None and not self._as_json:
+            function = self._constants.share_function(function, spec.label)
+            self._functions[id(fn)] = function
         deps: list[str | NewTask] = []
         places: dict[str | NewTask, int] = {}
         constants: dict[str, int] = {}
         kwargs = spec.kwargs or _NONE
         if self._constants is not None:
-            args, kwargs = self._constants.replace(args, kwargs)
+            args, kwargs = self._constants.replace(args, kwargs, as_json=self._as_json)
 
         def position_of(value: Any, take: bool = True) -> int | None:
             kind = type(value)
@@ -408,7 +411,8 @@ class Definer:
 
         for each in spec.after:
             # No argument refers to this edge, which only orders the two tasks.
-            if position_of(each, take=False) is None:
+            position = position_of(each, take=False)
+            if position is None or position < 0:
                 raise InvalidTask(
                     spec.label, f"{spec.label}: after must be a list of tasks, not {each!r}"
                 )
@@ -465,8 +469,6 @@ class Definer:
             dumped = _dump_function_json(spec, fn)
         else:
             dumped = _dump_function_pickled(spec, fn, self._plan_path, self._values)
-            if self._constants is not None:
-                dumped = self._constants.share_function(dumped)
         self._functions[id(fn)] = dumped
         return dumped
 

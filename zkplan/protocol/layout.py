@@ -361,13 +361,13 @@ def update_mark(plan_path: str, key: str) -> str:
     return f"{plan_path}/add-ids/{UPDATE}{key_digest(key)}"
 
 
-def shared_part(plan_path: str, digest: str, part: int) -> str:
+def shared_part(plan_path: str, name: str, part: int) -> str:
     """A part of what tasks share.
 
     >>> shared_part("/z/plan-0000000004", "00ff", 0)
     '/z/plan-0000000004/add-ids/shared-00ff.0'
     """
-    return f"{plan_path}/add-ids/{SHARED}{digest}.{part}"
+    return f"{plan_path}/add-ids/{SHARED}{name}.{part}"
 
 
 def author_mark(plan_path: str, uid: str) -> str:

@@ -29,6 +29,7 @@ from ..transport.server_clock import CLOCK, Clock, ServerClock
 from ..values.codec import FAILURE, VALUE, Codec, dump_failure, task_options
 from ..values.function_codec import is_json, is_skipped
 from ..values.functions_by_name import changed_modules
+from ..values.shared import constants_of
 from .job import Ended, Job
 
 
@@ -85,7 +86,7 @@ def before_call(
     if not failures and options.run_if == "any_failed":
         nothing = codec.seal_skipped(None, options.name, is_json(record.function))
         return Ended(job, outcome=nothing, skipped=True)
-    return Ready(record, bodies)
+    return Ready(record, bodies + constants_of(options) if options.constants else bodies)
 
 
 def is_last_attempt(job: Job) -> bool:

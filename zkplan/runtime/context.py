@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from ..author.constants import Constants
 from ..basics.public_calls import Duration
 from ..errors import (
     InvalidTask,
@@ -263,10 +262,9 @@ class PlanWithin(Plan):
         shares: bool = False,
     ) -> None:
         super().__init__(client, path, record)
-        self._task, self._adds, self._reads, self._shares = task, adds, reads, shares
-
-    def _new_constants(self) -> Constants | None:
-        return super()._new_constants() if self._shares else None
+        self._task, self._adds, self._reads = task, adds, reads
+        if not shares:
+            self._constants = None
 
     def _check_limits(self, tasks: list[NewTask]) -> None:
         if self._reads:
@@ -281,7 +279,8 @@ class PlanWithin(Plan):
                 "of that task's commit, so it is added only once anyway",
             )
         if self._constants is not None:
-            self._client.transport.run(self._constants.write(), for_ever=True)
+            write = self._constants.write(self._author.explain_plan)
+            self._client.transport.run(write, for_ever=True)
         self._adds += tasks
 
     def flush(self) -> None:

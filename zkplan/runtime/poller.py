@@ -9,7 +9,7 @@ from random import Random
 from typing import Protocol
 
 from ..protocol.core.plan_indexes import list_active
-from ..protocol.core.plans_and_queues import PlanLook, Swept, look, sweep
+from ..protocol.core.plans_and_queues import PlanLook, Signs, Swept, look, sweep
 from ..protocol.layout import Paths, queue_path
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
@@ -65,7 +65,7 @@ class Poller:
     _must_list: bool = True
     _sweeping: bool = False
     #: The last change of each folder at the last sweep.
-    _folders: dict[str, int | None] = field(default_factory=dict)
+    _folders: dict[str, Signs] = field(default_factory=dict)
     #: The active plans at the last listing.
     _active: set[str] = field(default_factory=set)
     #: The order in which the current listings were sorted.
@@ -102,7 +102,7 @@ class Poller:
             self._sweeping = False
             self._must_list = self._must_list or set(swept.active) != self._active
             for folder, changed in zip(folders, swept.folders, strict=True):
-                if self._folders.get(folder, -1) != changed:
+                if self._folders.get(folder) != changed:
                     self._folders[folder] = changed
                     for each in self.folder_watchers:
                         each.touched(folder)

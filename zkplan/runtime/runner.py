@@ -32,7 +32,6 @@ from ..transport import Transport
 from ..transport.server_clock import Clock, ServerClock
 from ..values.function_codec import is_json
 from ..values.plan_values import Values
-from ..values.shared import constants_of
 from .ahead import RunAhead
 from .attempts import VanishedWorkers, before_call, describe, ended_by, is_last_attempt
 from .context import Context, returned, running
@@ -136,8 +135,6 @@ class Runner:
         if tracing.active is not None:
             job.span = tracing.active.start(job, bodies)
             job.traceparent = "" if job.span is None else job.span.traceparent
-        if job.options.constants:
-            bodies = bodies + constants_of(job.options)
         try:
             if self._isolation.takes(job.options) and not is_json(record.function):
                 ended = self._run_isolated(job, record, bodies)

@@ -102,7 +102,8 @@ def show_result(task: TaskOf) -> Response:
 
 
 class ArgumentsOut(BaseModel):
-    """The arguments of a task. {"$result": POSITION} stands for the result of another task."""
+    """The arguments of a task. {"$result": POSITION} stands for the result of another task, and
+    {"$constant": NUMBER} for a constant of the plan."""
 
     args: list[Any]
     kwargs: dict[str, Any]
@@ -132,7 +133,8 @@ def show_arguments(task: TaskOf) -> Response:
             holder = (args, kwargs)[side]
             for key in path:
                 holder = holder[key]
-            holder[last] = {"$result": position}
+            # Constants are counted from the end.
+            holder[last] = {"$result": position} if position >= 0 else {"$constant": -1 - position}
     except (TypeError, ValueError, LookupError):
         raise PayloadUndecodable(f"the arguments of {task.path} are damaged") from None
     # It is ASCII, since a text of a task may hold half of a surrogate pair.

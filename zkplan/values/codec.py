@@ -45,6 +45,7 @@ from .pickle_by_value import (
     not_serialisable,
     reduce_repeating,
 )
+from .shared import SharedReference, is_shared
 
 MAGIC = formats.ENVELOPE
 TASK, VALUE, FAILURE, LOG, GATE = b"T", b"V", b"E", b"L", b"G"
@@ -359,8 +360,14 @@ class Codec:
                 self._functions.clear()
                 self._cached = 0
             self._functions[blob] = found
-            self._cached += len(blob)
+            self._cached += _bytes_of(blob)
         return found
+
+
+def _bytes_of(function: bytes) -> int:
+    """How many bytes a dumped function has, also if tasks share it."""
+    plain = split_name(function)[1]
+    return SharedReference.from_bytes(plain).length if is_shared(plain) else len(function)
 
 
 def dump_call(

@@ -10,9 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..basics.text import size
 from ..errors import (
-    InvalidTask,
     PayloadUndecodable,
     PlanNotFound,
     StoredValueLost,
@@ -42,7 +40,7 @@ from .function_codec import load_function, named, split_name
 from .functions_by_name import AllowList
 from .json_values import dump_call_json, dump_json
 from .pickle_by_value import not_serialisable
-from .shared import SharedReference, is_shared
+from .shared import KnownShared, SharedReference, is_shared
 from .store import Store
 
 #: The first bytes of values with no name and no reference, as nearly all arguments are.
@@ -51,8 +49,6 @@ _AS_IT_IS = frozenset((b"P", b"C", b"D"))
 SIGN_S = 2.0
 #: For how many plans the folder is remembered.
 FOLDERS_MAX = 10_000
-#: The largest constant without a store: ZooKeeper keeps its whole tree in memory.
-CONSTANT_MAX = 16 * 1024 * 1024
 #: How to give a store to a client.
 HOW_TO_GIVE = "(connect(store=...), --store or ZKPLAN_STORE)"
 NO_STORE = (
@@ -75,12 +71,13 @@ class Values:
         self.transport, self.codec, self.store = transport, codec, store
         self._for_ever = for_ever
         self._cache = Cache()
+        self.known_shared = KnownShared()
         self._folders: dict[str, str] = {}
 
     def for_worker(self, allowed: AllowList | None = None) -> Values:
         """The same, but it waits for ZooKeeper without a limit. `allowed`: see Codec."""
         found = Values(self.transport, self.codec.for_worker(allowed), self.store, True)
-        found._cache = self._cache
+        found._cache, found.known_shared = self._cache, self.known_shared
         return found
 
     def folder_of(self, plan_path: str) -> str:
@@ -192,27 +189,27 @@ class Values:
         name, _ = split_name(body)
         return named(self._stored(store, plan_path, ADDED, body, []), name)
 
-    def constant(self, plan_path: str, value: Any, as_json: bool) -> tuple[bytes, bytes]:
-        """A reference to a constant, and what to share under it: nothing if the store has it.
+    def constant(
+        self,
+        plan_path: str,
+        value: Any,
+        refuse: Callable[[Any], None],
+        as_json: bool,
+    ) -> tuple[bytes, bytes]:
+        """A constant that the store has gets a reference; any other one is returned encoded. The
+        other part of the result is empty.
 
-        Raises NotJson, what dill raises, StoreUnavailable, and InvalidTask if it is too large.
+        `refuse` raises an error for an object that cannot be part of a constant. Raises NotJson,
+        what dill raises, what `refuse` raises, and StoreUnavailable.
         """
-        as_json, buffers = as_json or self.codec.is_json_only, list[pickle.PickleBuffer]()
-        if as_json:
-            body = dump_json(value)
+        if as_json or self.codec.is_json_only:
+            body, buffers = dump_json(value, refuse), list[pickle.PickleBuffer]()
         else:
-            body, buffers = (dump(value), []) if self.store is None else dumped(value)
+            body, buffers = dumped(value, refuse)
         store = self._store_for(body, buffers)
         if store is not None:
             return self._stored(store, plan_path, ADDED, body, buffers), b""
-        body = dump(value) if buffers else body
-        if len(body) > CONSTANT_MAX:
-            raise InvalidTask(
-                "",
-                f"a constant of {size(len(body))} is too large for ZooKeeper, which takes at most "
-                f"{size(CONSTANT_MAX)}: give authors and workers a store {HOW_TO_GIVE}",
-            )
-        return SharedReference.of(body).to_bytes(), body
+        return b"", dump(value, refuse) if buffers else body
 
     def _store_for(self, body: bytes, buffers: Sequence[pickle.PickleBuffer]) -> Store | None:
         """The store, if there is one and the value is large enough for it."""
@@ -325,28 +322,24 @@ class Values:
 
     def _whole(self, plan_path: str, body: bytes) -> bytes:
         """A value or a function, without its name. If it is a reference to what tasks share, that
-        is read, and compared with its digest. Raises PayloadUndecodable and StoredValueLost."""
+        is read, and compared with its digest.
+
+        Raises PayloadUndecodable, PayloadRefused and StoredValueLost.
+        """
         if not is_shared(body):
             return body
         reference = SharedReference.from_bytes(body)
-        place = f"{plan_path}/{reference.digest}"
+        place = f"{plan_path}/{reference.name}"
         found = self._cache.get(place)
         if found is None:
-            found = self._run(shared.read(plan_path, reference.digest, reference.length))
+            found = self._run(shared.read(plan_path, reference.name, reference.length))
             if found is None or digest([found]).hex() != reference.digest:
                 state = "gone from" if found is None else "damaged in"
-                part = shared_part(plan_path, reference.digest, 0)
+                part = shared_part(plan_path, reference.name, 0)
                 raise StoredValueLost(f"what its tasks share is {state} the plan: {part}")
             self._cache.put(place, found)
+            self.known_shared.add(plan_path, reference)
         return bytes(found)
-
-    def has_shared(self, plan_path: str, reference: SharedReference) -> bool:
-        """Whether this client knows that the plan has it."""
-        return self._cache.get(f"{plan_path}/{reference.digest}") is not None
-
-    def keep_shared(self, plan_path: str, reference: SharedReference, body: bytes) -> None:
-        """The plan has it from now on."""
-        self._cache.put(f"{plan_path}/{reference.digest}", body)
 
     def blob(self, plan_path: str, reference: Reference) -> Bytes:
         """The bytes in the store, checked against the digest of their reference.

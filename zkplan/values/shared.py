@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import struct
+import threading
+from collections import OrderedDict
 from typing import NamedTuple
 
 from ..errors import PayloadUndecodable
@@ -11,29 +14,35 @@ from .blobs import DIGEST_BYTES, digest
 
 #: The encoding of a reference. `values.codec` lists the others.
 _SHARED = b"U"
+_NAME_BYTES = 16
 _LENGTH = struct.Struct(">Q")
+_DIGEST_AT = 1 + _NAME_BYTES
+_LENGTH_AT = _DIGEST_AT + DIGEST_BYTES
 
 
 class SharedReference(NamedTuple):
-    """`digest` is that of the shared bytes, in hexadecimal."""
+    """`name` is that of the znodes, and `digest` that of the shared bytes, both hexadecimal."""
 
+    name: str
     digest: str
     length: int
 
     def to_bytes(self) -> bytes:
-        return _SHARED + bytes.fromhex(self.digest) + _LENGTH.pack(self.length)
+        found = bytes.fromhex(self.name) + bytes.fromhex(self.digest)
+        return _SHARED + found + _LENGTH.pack(self.length)
 
     @classmethod
-    def of(cls, body: bytes) -> SharedReference:
-        return cls(digest([body]).hex(), len(body))
+    def new(cls, body: bytes) -> SharedReference:
+        """One that nobody has used before."""
+        return cls(secrets.token_hex(_NAME_BYTES), digest([body]).hex(), len(body))
 
     @classmethod
     def from_bytes(cls, body: bytes) -> SharedReference:
         """Raises PayloadUndecodable."""
-        if len(body) != 1 + DIGEST_BYTES + _LENGTH.size:
+        if len(body) != _LENGTH_AT + _LENGTH.size:
             raise PayloadUndecodable("the reference to what tasks share is damaged")
-        (length,) = _LENGTH.unpack_from(body, 1 + DIGEST_BYTES)
-        return cls(body[1 : 1 + DIGEST_BYTES].hex(), length)
+        name, digested = body[1:_DIGEST_AT].hex(), body[_DIGEST_AT:_LENGTH_AT].hex()
+        return cls(name, digested, _LENGTH.unpack_from(body, _LENGTH_AT)[0])
 
 
 def is_shared(body: bytes) -> bool:
@@ -47,3 +56,23 @@ def constants_of(options: TaskOptions) -> list[bytes]:
         return [bytes.fromhex(each) for each in reversed(options.constants)]
     except ValueError:
         raise PayloadUndecodable("the constants of a task are damaged") from None
+
+
+class KnownShared:
+    """What a client knows to lie in plans that take tasks, so that it is not written twice.
+    Thread-safe."""
+
+    def __init__(self, most: int = 10_000) -> None:
+        self._most, self._lock = most, threading.Lock()
+        #: By the path of the plan, the digest and the length.
+        self._known: OrderedDict[tuple[str, str, int], SharedReference] = OrderedDict()
+
+    def get(self, plan_path: str, digest: str, length: int) -> SharedReference | None:
+        with self._lock:
+            return self._known.get((plan_path, digest, length))
+
+    def add(self, plan_path: str, reference: SharedReference) -> None:
+        with self._lock:
+            self._known[plan_path, reference.digest, reference.length] = reference
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)

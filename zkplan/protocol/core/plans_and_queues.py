@@ -176,13 +176,13 @@ Signs = tuple[int | None, ...]
 class Swept(NamedTuple):
     """What a worker reads to find what no watch has announced.
 
-    `active` has the names in the index of active plans, `folders` the last change of the children
-    of each folder, and `plans` the signs of each plan. A change of `ready` or of one of the queues
-    that were asked for changes one of the signs.
+    `active` has the names in the index of active plans, `folders` the last changes of each folder
+    and of its children, and `plans` the signs of each plan. A change of `ready`, or of one of the
+    queues that were asked for, changes one of the signs.
     """
 
     active: list[str]
-    folders: list[int | None]
+    folders: list[Signs]
     plans: list[Signs]
 
 
@@ -195,7 +195,9 @@ def sweep(
         path = paths.plan(plan)
         reads += (ReadData(f"{path}/ready"), *(ReadData(queue_path(path, q)) for q in queues))
     active, *nodes = yield ReadMany(reads)
-    changes = [node.pzxid if node is not None else None for node in nodes[: len(folders)]]
+    changes: list[Signs] = [
+        (node.pzxid, node.version) if node is not None else () for node in nodes[: len(folders)]
+    ]
     del nodes[: len(folders)]
     signs: list[Signs] = []
     for start in range(0, len(nodes), 1 + len(queues)):
