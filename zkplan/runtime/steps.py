@@ -26,7 +26,7 @@ logger = get_logger("zkplan.worker")
 
 #: Seconds between two looks of a part that has nothing to do. Watches announce what happens; these
 #: looks are for a watch that was lost.
-SAFETY_LOOK_S = 90.0
+SAFETY_LOOK_S = 120.0
 #: Seconds before a step is retried: the first delay, doubled each time, and the longest.
 REST_FIRST_S, REST_MAX_S = 1.0, 60.0
 #: How many messages are remembered. With more messages, some are logged again.
