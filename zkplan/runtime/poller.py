@@ -56,7 +56,7 @@ class Poller:
     queues: Sequence[str]
     limits: Limits
     idle_queue: IdleQueue
-    #: They are told of each folder that has changed since the last sweep.
+    #: Each hears of every folder that has changed since the last sweep.
     folder_watchers: Sequence[FolderWatcher]
     clock: Clock
     chance: Random
