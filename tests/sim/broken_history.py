@@ -105,10 +105,10 @@ OF_HISTORY = tuple(
     for mutant in (
         Mutant("a claim that is not told", patches=((telling, "_event", _without("c")),)),
         Mutant("a hand-back that is not told", patches=((telling, "_event", _without("h")),)),
-        Mutant("a release that is not told", patches=((telling, "_event", _without("l")),)),
+        Mutant("a release that is not recorded", patches=((telling, "_event", _without("l")),)),
         Mutant("a decision that is not told", patches=((telling, "_event", _without("o")),)),
         Mutant(
-            "a move of a waiting task that is not told",
+            "a move of a waiting task that is not recorded",
             patches=((telling, "_event", _without_moves_of_waiting_tasks),),
         ),
         Mutant("a transaction that is told twice", patches=((_Recorded, "build", _twice),)),
@@ -118,7 +118,7 @@ OF_HISTORY = tuple(
         *only(
             lambda world: world.merging.printing.prints,
             Mutant(
-                "print told without the claim",
+                "print recorded without the claim",
                 without(lambda fiber, op: fiber.kind == PRINTS and type(op) is Check),
             ),
             Mutant(
@@ -141,9 +141,9 @@ OF_HISTORY = tuple(
             lambda world: world.leases is not None,
             _lease("a lease's claim told without the lease", "c", list[Any].pop),
             _lease("a lease's completion told without the lease", "k", list[Any].pop),
-            _lease("a lapse told as a hand-back", "l", _told_as_handed_back),
+            _lease("a lapse recorded as a hand-back", "l", _told_as_handed_back),
             Mutant(
-                "an update that is not told",
+                "an update that is not recorded",
                 patches=((telling.EventDeriver, "events", _without_updates),),
             ),
         ),
